@@ -1,4 +1,4 @@
-//! What must hold: at every step, and at rest.
+//! The invariants, checked at every step and at rest.
 
 use std::fmt;
 
@@ -8,39 +8,40 @@ use pdbp_core::pipe::PipeKind;
 use pdbp_core::policy::SpacePolicy;
 use pdbp_core::{BlockMemory, Engine, Transport};
 
-/// What must hold in every scenario.
+/// An invariant of every scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Invariant {
-    /// Messages of a link arrive in the order in which they were sent.
+    /// Messages of a link arrive in the order sent.
     Order,
     /// No message arrives twice.
     Once,
-    /// Messages arrive as they were sent.
+    /// Messages arrive unchanged.
     Contents,
-    /// What does not arrive was lost with a failed link, and its sender has been told.
+    /// A message that does not arrive was lost with a failed link, and its sender has been told.
     Accounted,
     /// Streams arrive whole and in order, or both ends know that they did not.
     Streams,
-    /// Nobody passes a barrier before all nodes have arrived at it.
+    /// No node passes a barrier before all nodes have arrived at it.
     Barriers,
-    /// Nobody ends a superstep before all are done with it and all that was sent in it was read, nor reads what is sent in the next.
+    /// No node ends a superstep before all are done with it and everything sent in it was read, nor reads messages sent in the
+    /// next.
     Supersteps,
-    /// Who has asked for quiescence is answered when all that was sent before has been received.
+    /// A request for quiescence is answered only once everything sent before it has been received.
     Quiescence,
     /// Every block is in the pool, in a row, or posted.
     Blocks,
-    /// No row has more blocks than it may.
+    /// No row has more blocks than allowed.
     Space,
-    /// The engines' counters of what must not happen are 0.
+    /// The engines' counters of things that must not happen are 0.
     Counters,
-    /// When the traffic has ended, all comes to rest.
+    /// Once the traffic has ended, everything comes to rest.
     Quiet,
-    /// What an [`Actor`](super::Actor) says of itself.
+    /// The checks that an [`Actor`](super::Actor) makes itself.
     Actor,
 }
 
-/// What does not hold.
+/// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Breach {
     pub(super) invariant: Invariant,
@@ -53,20 +54,20 @@ impl Breach {
     }
 }
 
-/// A scenario in which something does not hold.
+/// A scenario in which an invariant does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
-    /// The seed that shows it again.
+    /// The seed that reproduces it.
     pub seed: u64,
     /// Nanoseconds of virtual time.
     pub at: u64,
-    /// The node that it was seen at.
+    /// The node at which it was seen.
     pub node: u16,
-    /// What does not hold.
+    /// The violated invariant.
     pub invariant: Invariant,
-    /// The values.
+    /// The values found.
     pub what: String,
-    /// The last events before it.
+    /// The events just before it.
     pub trace: Vec<String>,
 }
 
@@ -81,7 +82,7 @@ impl fmt::Display for Broken {
 
 impl std::error::Error for Broken {}
 
-/// What the blocks of a node are divided into.
+/// How the blocks of a node are divided up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Division {
     pub(super) nodes: u16,
@@ -99,7 +100,7 @@ fn rows<T: Transport, M: BlockMemory, P: SpacePolicy>(
     peers.filter_map(|peer| Some((peer, engine.send_row(peer)?, engine.recv_row(peer)?)))
 }
 
-/// What holds at any time. `posted` says how many blocks the node has posted for a peer.
+/// Checks the invariants that hold at any time. `posted` returns how many blocks the node has posted for a peer.
 pub(super) fn check_blocks<T: Transport, M: BlockMemory, P: SpacePolicy>(
     engine: &Engine<'_, T, M, P>,
     division: Division,
@@ -132,9 +133,9 @@ pub(super) fn check_blocks<T: Transport, M: BlockMemory, P: SpacePolicy>(
     Ok(())
 }
 
-/// What is never counted, however many links fail. (Blocks can be stale: what had arrived from a node that is no member.)
-/// `steady`: there has been one primary only, or nobody asks one for barriers or quiescence, so that nothing can be of or for one
-/// that was.
+/// Checks the counters that must stay 0 however many links fail. (Blocks can be stale: those that had arrived from a node that is
+/// not a member.) `steady` returns whether there has been only one primary, or no node asks one for barriers or quiescence, so that
+/// nothing can come from, or be for, a former primary.
 pub(super) fn check_counters(counters: &Counters, steady: impl Fn() -> bool) -> Result<(), Breach> {
     let never = [
         ("malformed", counters.malformed),
@@ -151,7 +152,7 @@ pub(super) fn check_counters(counters: &Counters, steady: impl Fn() -> bool) -> 
     }
 }
 
-/// What does not rest yet.
+/// Returns what has not come to rest yet.
 pub(super) fn unrest<T: Transport, M: BlockMemory, P: SpacePolicy>(
     engine: &Engine<'_, T, M, P>,
     nodes: u16,

@@ -1,45 +1,45 @@
-//! What goes wrong in a scenario, and when it is mended.
+//! Faults of a scenario, and their repairs.
 
 use std::fmt;
 
-/// Something that goes wrong, or is mended.
+/// A fault, or its repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// Nodes of different groups do not reach each other; those in no group form one more.
+    /// Nodes of different groups do not reach each other; those in no group form another one.
     Partition(Vec<Vec<u16>>),
-    /// Nothing gets from one node to the other any more; the way back is open.
+    /// Nothing gets from one node to the other any more; the opposite direction still works.
     Cut {
         /// The node that is not heard.
         from: u16,
         /// The node that does not hear.
         to: u16,
     },
-    /// All cuts and partitions are mended.
+    /// Repairs all cuts and partitions.
     Heal,
-    /// A node is gone with all it had.
+    /// A node crashes and loses everything.
     Crash(u16),
     /// A node starts again, empty.
     Restart(u16),
-    /// All that a node does takes so many times as long; 1 mends it.
+    /// Everything a node does takes this many times as long; 1 repairs it.
     Slow {
         /// The node.
         node: u16,
-        /// How many times, 1 or more.
+        /// The factor, 1 or more.
         times: u32,
     },
-    /// A node does nothing any more, as a process that is stopped or a machine that sleeps. Its clock goes on, and what comes for it
-    /// waits.
+    /// A node does nothing any more, like a stopped process or a sleeping machine. Its clock keeps running, and messages for it
+    /// wait.
     Pause(u16),
-    /// A node that was paused goes on.
+    /// A paused node continues.
     Resume(u16),
-    /// A node's clock is wrong from now on. It stands still where it would go back.
+    /// A node's clock is off from now on. It stands still where it would go back.
     Skew {
         /// The node.
         node: u16,
-        /// Nanoseconds that it is ahead.
+        /// Nanoseconds by which it is ahead.
         offset: i64,
-        /// Millionths by which it is fast.
+        /// Parts per million by which it is fast.
         drift: i32,
     },
 }
@@ -90,7 +90,7 @@ impl Fault {
         Self::Skew { node, offset, drift }
     }
 
-    /// The nodes that it names.
+    /// Returns the nodes that it involves.
     pub(super) fn nodes(&self) -> Vec<u16> {
         match self {
             Self::Partition(groups) => groups.concat(),

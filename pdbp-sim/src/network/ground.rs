@@ -1,8 +1,9 @@
-//! What frames travel on: wires, or a [fabric](crate::rapidio) of switches, where a frame is as many packets as it needs.
+//! The medium that frames travel on: wires, or a [fabric](crate::rapidio) of switches, where a frame is split into as many packets
+//! as needed.
 //!
-//! The link layer is the same on both. On a fabric no frame passes another that goes the same way, none is lost but by chance, and how long
-//! one takes follows from what else is under way. **A frame has left when its last packet has left its endpoint**: what waits there is
-//! not sent again.
+//! The link layer is the same on both. On a fabric, no frame overtakes another on the same route, none is lost except at random,
+//! and the time that a frame takes follows from the other traffic. **A frame has left when its last packet has left its endpoint**:
+//! frames waiting there are not sent again.
 
 use std::collections::BTreeMap;
 
@@ -14,21 +15,21 @@ use super::wire::{Net, key};
 use crate::rapidio::frames::{FrameEvent, Frames};
 use crate::rapidio::{Timing, Topology};
 
-/// Acknowledgements, and blocks that go back, pass data that waits.
+/// Acknowledgements and returned blocks overtake waiting data.
 const SHORT_FIRST: u8 = 1;
 const DATA: u8 = 0;
 
-/// What the frames of a network travel on.
+/// The medium that the frames of a network travel on.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Ground {
-    /// A wire from each node to each other, as [`Physics`] says.
+    /// A wire between each two nodes, with the properties in [`Physics`].
     #[default]
     Wires,
-    /// A fabric of switches. Nodes are its endpoints, in the order in which Init numbers them; there may be more endpoints than nodes.
+    /// A fabric of switches. The nodes are its endpoints, in the order in which Init numbers them; endpoints may outnumber nodes.
     ///
-    /// Of [`Physics`] it keeps all but latency, jitter, rates and reordering, which follow from it. A frame that is lost crosses the
-    /// fabric and is found broken where it arrives. What work costs a processor is for [`HostCosts`](super::HostCosts) to say,
-    /// not for [`Timing::message`].
+    /// Latency, jitter, rates and reordering follow from the fabric; the rest of [`Physics`] applies. A lost frame crosses the
+    /// fabric and is found corrupted on arrival. The processor cost of work is set by [`HostCosts`](super::HostCosts), not by
+    /// [`Timing::message`].
     Fabric {
         /// Boards, switches and links.
         topology: Topology,
@@ -37,17 +38,17 @@ pub enum Ground {
     },
 }
 
-/// A fabric, and what is under way on it.
+/// A fabric and the traffic on it.
 #[derive(Debug)]
 pub(super) struct OnFabric {
     pub(super) frames: Frames,
-    /// By number, what arrives, if anything does.
+    /// By number: the event on arrival, and whether it happens.
     under_way: BTreeMap<u32, (Kind, Fate)>,
     numbers: u32,
     told: Vec<FrameEvent>,
-    /// Of each group, its key and how many ends there are.
+    /// The key of each group, and how many ends it has.
     pub(super) ends: BTreeMap<u16, (GroupKey, usize)>,
-    /// Groups that there have been.
+    /// Number of groups created so far.
     pub(super) groups: u32,
 }
 
@@ -58,8 +59,8 @@ enum Fate {
 }
 
 impl Ground {
-    /// Nanoseconds until a block of so many bytes, header included, is whole at the endpoint that is farthest from the first one, with
-    /// nothing else under way; `None` on wires.
+    /// Returns the nanoseconds until a block of this many bytes, including its header, has arrived completely at the endpoint
+    /// farthest from the first one, without other traffic; `None` on wires.
     ///
     /// ```
     /// use pdbp_sim::network::Ground;
@@ -74,7 +75,7 @@ impl Ground {
     /// ```
     ///
     /// # Errors
-    /// A topology that cannot be.
+    /// A topology that is impossible.
     pub fn time_of_block(&self, bytes: usize) -> Result<Option<u64>, PhysicsError> {
         let Self::Fabric { topology, timing } = self else { return Ok(None) };
         let mut frames = Frames::new(topology, *timing).map_err(PhysicsError::Topology)?;
@@ -89,7 +90,7 @@ impl Ground {
 }
 
 impl Physics {
-    /// Its values on its ground for so many nodes, and the fabric if it is one.
+    /// Returns these properties as adapted to their ground for this many nodes, and the fabric if the ground is one.
     pub(super) fn on_ground(&self, nodes: usize) -> Result<(Self, Option<OnFabric>), PhysicsError> {
         let Ground::Fabric { topology, timing } = &self.ground else { return Ok((self.clone(), None)) };
         let frames = Frames::new(topology, *timing).map_err(PhysicsError::Topology)?;
@@ -113,14 +114,15 @@ impl Physics {
 }
 
 impl OnFabric {
-    /// Whether a packet is under way.
+    /// Whether any packet is in flight.
     pub(super) fn is_moving(&self) -> bool {
         self.frames.due().is_some()
     }
 }
 
 impl Net {
-    /// Sends something as a message of the fabric, if there is one; `what` happens when it is whole at the other end.
+    /// Sends something as a message of the fabric, if the ground is one; `what` happens once it has arrived completely at the other
+    /// end.
     pub(super) fn send_on_fabric(&mut self, bytes: usize, what: Kind) -> bool {
         let Some(ground) = &mut self.ground else { return false };
         let (ends, priority) = match what {
@@ -137,7 +139,7 @@ impl Net {
         true
     }
 
-    /// Lets happen what happens on the fabric until then, or until something of the link layer does.
+    /// Advances the fabric until then, or until the next event of the link layer.
     pub(super) fn run_fabric(&mut self, until: u64) {
         loop {
             let last = self.queue.due().map_or(until, |due| due.min(until));
@@ -178,7 +180,7 @@ impl Net {
 }
 
 impl Frame {
-    /// One of the copies that wait at the endpoint has left.
+    /// Notes that one of the copies waiting at the endpoint has left.
     fn leaves(&mut self, now: u64) {
         self.waiting = self.waiting.saturating_sub(1);
         self.left = now;

@@ -1,4 +1,4 @@
-//! Parts that come and go, while messages to them are under way.
+//! Parts that come and go while messages to them are in flight.
 
 use std::collections::VecDeque;
 
@@ -15,33 +15,33 @@ use super::check::{Breach, Invariant};
 use super::mix::Mix;
 use crate::random::Random;
 
-/// Ids that a guest remembers, most of them of guests that are gone.
+/// Number of ids that a guest remembers, most of them of former guests.
 const REMEMBERED: usize = 8;
 const NAME: &str = "guest";
-/// Nanoseconds after which it reads what it has left.
+/// Nanoseconds after which it reads messages that it left unread.
 const AGAIN: u64 = 5_000;
 
-/// The guest of a node, a part that comes and goes again and again, with a name or without one. It sends to guests that it has looked up at some time, and
-/// to those without a name that have sent it something: each message says for whom it is.
+/// The guest of a node: a part that comes and goes again and again, with a name or without one. It sends to guests that it has
+/// looked up at some time, and to nameless ones that have sent it something. Each message contains the id of its addressee.
 #[derive(Debug)]
 pub(super) struct Guests {
-    /// Nanoseconds from one thing that it does to the next, on average; 0: there is none.
+    /// Average nanoseconds from one action to the next; 0 for no guest.
     every: u64,
     next: u64,
     random: Random,
-    /// Share of it that is about its pipe, and what that is drawn from.
+    /// The share of actions that concern its pipe, and the random numbers for that.
     pipes: Probability,
     pipe_random: Random,
-    /// Parts of the node that stay.
+    /// Number of permanent parts of the node.
     fixed: u16,
     here: Option<PartId>,
-    /// The next one has no name.
+    /// Whether the next guest has no name.
     nameless: bool,
     known: VecDeque<PartId>,
-    /// Messages to guests that were gone.
+    /// Number of messages to guests that were gone.
     pub(super) astray: u64,
     pub(super) received: u64,
-    /// Of these from parts without a name.
+    /// How many of these came from parts without a name.
     pub(super) of_nameless: u64,
 }
 
@@ -63,14 +63,15 @@ impl Guests {
         }
     }
 
-    /// Reads what has come for the guest that is here, and does what is due at `now`; returns when something is due again, until `end`.
+    /// Reads the messages for the current guest, and takes the action that is due at `now`. Returns when the next one is due, until
+    /// `end`.
     pub(super) fn act<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside>(
         &mut self,
         endpoint: &mut Endpoint<'_, T, M, P, W>,
         (now, end): (u64, u64),
     ) -> Result<Option<u64>, Breach> {
         let is_due = self.every > 0 && self.next <= end.min(now);
-        // For what becomes of it when the pipe is given back.
+        // To see what becomes of unread messages when the pipe is returned.
         let is_left = is_due && self.pipes.strikes(&mut self.pipe_random);
         if !is_left {
             self.read(endpoint)?;
@@ -81,7 +82,7 @@ impl Guests {
         if now >= self.next {
             self.next = now + 1 + self.random.below(2 * self.every);
             match self.here {
-                // The last one may still be on its way out.
+                // The previous guest may still be leaving.
                 None if self.nameless => self.here = endpoint.attach().ok(),
                 None => self.here = endpoint.register(NAME, PartKind::Cpu).ok(),
                 Some(id) => self.stay(endpoint, id)?,
@@ -101,7 +102,7 @@ impl Guests {
             return Ok(());
         }
         if state != LocalPart::Known || self.random.below(8) == 0 {
-            // With what has come and was not read.
+            // Unregistered together with its unread messages.
             if endpoint.unregister(me).is_ok() {
                 (self.here, self.nameless) = (None, self.random.below(2) == 0);
             }
@@ -140,7 +141,7 @@ impl Guests {
     ) -> Result<(), Breach> {
         let Some(id) = self.here else { return Ok(()) };
         let routing = endpoint.engine().config().routing;
-        // What has gone by a relay may have been under way for longer than the node was out.
+        // A message that went through a relay may have been in flight for longer than the node was out.
         let of_before = |to: PartId| routing == Routing::Grid && to == id.in_generation(to.generation());
         while let Some(message) = endpoint.poll_recv(id) {
             let bits = message.bytes().try_into().map(u64::from_le_bytes).unwrap_or(u64::MAX);
@@ -163,7 +164,7 @@ impl Guests {
         Ok(())
     }
 
-    /// Messages have come for a part that is not there.
+    /// Notes that messages have arrived for a part that does not exist.
     pub(super) fn note_astray(&mut self, part: u16, messages: u32) {
         if part >= self.fixed {
             self.astray += u64::from(messages);
@@ -171,7 +172,7 @@ impl Guests {
     }
 }
 
-/// Gives the pipe of a part back, or applies for one if it has none.
+/// Returns the pipe of a part, or applies for one if it has none.
 fn change_pipe<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside>(
     endpoint: &mut Endpoint<'_, T, M, P, W>,
     me: PartId,
@@ -193,7 +194,7 @@ fn change_pipe<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside>(
     }
 }
 
-/// Sends a message that says for whom it is. Where there is no room now, or no way, there is none.
+/// Sends a message that contains the id of its addressee. Without room or a route, it sends nothing.
 fn send<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside>(
     endpoint: &mut Endpoint<'_, T, M, P, W>,
     me: PartId,

@@ -108,7 +108,7 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// When it left last: not before `now` if it still waits to.
+    /// Returns when it last left: not before `now` if it is still waiting to leave.
     pub(super) fn left_by(&self, now: u64) -> u64 {
         if self.waiting > 0 { now } else { self.left }
     }

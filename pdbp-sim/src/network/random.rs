@@ -8,8 +8,8 @@ use crate::random::Random;
 use crate::rapidio::{BOARD, Timing, Topology};
 
 impl Scenario {
-    /// A scenario that `seed` determines, and how long its traffic lasts: sizes, physics, traffic and faults are drawn. Links are given
-    /// up after a few milliseconds, so that some outages end before and some after that.
+    /// Returns a scenario determined by `seed`, and how long its traffic lasts: sizes, physics, traffic and faults are drawn. Links
+    /// are given up after a few milliseconds, so that some outages end before that and some after.
     ///
     /// ```
     /// use pdbp_sim::network::Scenario;
@@ -23,12 +23,12 @@ impl Scenario {
         Self::drawn(seed, Routing::Direct)
     }
 
-    /// The same in a grid of 4 to 12 nodes.
+    /// As [`random`](Self::random), in a grid of 4 to 12 nodes.
     pub fn random_grid(seed: u64) -> (Self, u64) {
         Self::drawn(seed, Routing::Grid)
     }
 
-    /// The same as [`random`](Self::random), with leases, and with nodes that stand still for up to a few of them: one, some, or all at a
+    /// As [`random`](Self::random), with leases, and with nodes that stand still for up to a few leases: one, some, or all at a
     /// time.
     pub fn random_pauses(seed: u64) -> (Self, u64) {
         let (mut scenario, until) = Self::drawn(seed, Routing::Direct);
@@ -51,8 +51,8 @@ impl Scenario {
         (scenario, until)
     }
 
-    /// The same as [`random`](Self::random) with supersteps in the place of barriers, and parts that come and go and give their pipes back. Some
-    /// have short links, and some of these a node that is slow to read.
+    /// As [`random`](Self::random), with supersteps instead of barriers, and parts that come and go and return their pipes. Some
+    /// scenarios have short links, and some of these a node that is slow to read.
     pub fn random_supersteps(seed: u64) -> (Self, u64) {
         let (mut scenario, until) = Self::drawn(seed, Routing::Direct);
         let mut random = Random::new(seed ^ 0x7375_7065);
@@ -62,7 +62,7 @@ impl Scenario {
         mix.guests = us(10 + random.below(200));
         mix.pipes = Probability::new(random.below(500) as f64 / 1000.0).unwrap_or_default();
         if one_in(2, random) {
-            // Of those with a crash most supersteps have no end.
+            // After a crash, most supersteps never end.
             scenario.faults.retain(|(_, fault)| !matches!(fault, Fault::Crash(_) | Fault::Restart(_)));
         }
         if one_in(2, random) {
@@ -77,8 +77,8 @@ impl Scenario {
         (scenario, until)
     }
 
-    /// The same as [`random`](Self::random), one in three in a grid, with short rows and a node that reads late, to which much is sent: what comes to it
-    /// by itself is copied, so that it stops nobody. Some have supersteps.
+    /// As [`random`](Self::random), one in three in a grid, with short rows and a busy node that reads late. Pieces that arrive for
+    /// it alone are copied, so that it stops nobody. Some scenarios have supersteps.
     pub fn random_late(seed: u64) -> (Self, u64) {
         let mut random = Random::new(seed ^ 0x6C61_7465);
         let random = &mut random;
@@ -102,7 +102,7 @@ impl Scenario {
         (scenario, until)
     }
 
-    /// The same as [`random`](Self::random) of an open cluster: node 0 founds it alone and stays, of the others some are there
+    /// As [`random`](Self::random), with an open cluster: node 0 founds it alone and stays; of the other nodes, some are present
     /// early and some come later, crash, and come again.
     pub fn random_open(seed: u64) -> (Self, u64) {
         let (mut scenario, until) = Self::drawn(seed, Routing::Direct);
@@ -113,8 +113,8 @@ impl Scenario {
         (scenario, until)
     }
 
-    /// The same as [`random_open`](Self::random_open) with three masters, or as many as leave a place: the founder and the other masters crash as well, one at a time,
-    /// and come again.
+    /// As [`random_open`](Self::random_open), with three masters, or as many as leave one other place: the founder and the other
+    /// masters crash as well, one at a time, and come again.
     pub fn random_masters(seed: u64) -> (Self, u64) {
         let (mut scenario, until) = Self::drawn(seed, Routing::Direct);
         let mut random = Random::new(seed ^ 0x6D61_7374);
@@ -132,8 +132,8 @@ impl Scenario {
         (scenario, until)
     }
 
-    /// The same as [`random`](Self::random) on a fabric: boards in a chain, a ring or a tree, or single switches with an endpoint or
-    /// two each.
+    /// As [`random`](Self::random), on a fabric: boards in a chain, a ring or a tree, or single switches with one or two endpoints
+    /// each.
     pub fn random_fabric(seed: u64) -> (Self, u64) {
         let (scenario, until) = Self::drawn(seed, Routing::Direct);
         let mut random = Random::new(seed ^ 0x6661_6272);
@@ -173,7 +173,8 @@ impl Scenario {
     }
 }
 
-/// Nodes of an open cluster but its founder: some are there early, some come later, and those that are no masters crash and come again.
+/// Plans the nodes of an open cluster except its founder: some are present early, some come later, and those that are not masters
+/// crash and come again.
 fn come_and_go(scenario: &mut Scenario, until: u64, random: &mut Random) {
     let masters = scenario.setup.masters;
     scenario
@@ -202,7 +203,7 @@ fn one_in(many: u64, random: &mut Random) -> bool {
     random.below(many) == 0
 }
 
-/// A share of up to `permille` of 1000, or none.
+/// Draws a share of up to `permille` of 1000, or 0.
 fn share(permille: u64, random: &mut Random) -> f64 {
     if one_in(2, random) { 0.0 } else { random.below(permille + 1) as f64 / 1000.0 }
 }
@@ -252,7 +253,7 @@ fn traffic(nodes: u16, random: &mut Random) -> Traffic {
     }
 }
 
-/// Not from the numbers that the rest is drawn from, so that a seed's scenario is the same without it.
+/// Drawn from separate random numbers, so that a seed's scenario is otherwise the same without it.
 fn mix(seed: u64) -> Mix {
     let mut random = Random::new(seed ^ 0x6D69_7874);
     let random = &mut random;

@@ -9,10 +9,10 @@ use super::LinkCounts;
 use super::host::{Host, Totals};
 use super::setup::Setup;
 
-/// Latencies that are kept; of more, every second, fourth, eighth … is.
+/// Number of latencies kept; of more, only every second, fourth, eighth … is kept.
 const KEPT: usize = 1 << 18;
 
-/// Nanoseconds from when messages should have been sent until they were read; all of them, or evenly chosen ones.
+/// Nanoseconds from when messages should have been sent until they were read: all of them, or an evenly spaced selection.
 #[derive(Clone, Debug, Default)]
 pub struct Latencies {
     values: Vec<u64>,

@@ -1,4 +1,4 @@
-//! How a cluster is set up, and why that could not be.
+//! The set-up of a cluster, and errors in it.
 
 use std::fmt;
 
@@ -15,61 +15,62 @@ use super::check::{Broken, Division};
 use super::host::HostCosts;
 use super::{Mix, Physics, PhysicsError, Traffic};
 
-/// How a cluster is set up.
+/// The set-up of a cluster.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Nodes, 1 to 65535.
+    /// Number of nodes, 1 to 65535.
     pub nodes: usize,
-    /// What all that is random depends on.
+    /// The seed that determines everything random.
     pub seed: u64,
-    /// The network. `largest_block` is that of the engines.
+    /// The network. `largest_block` is set to that of the engines.
     pub physics: Physics,
-    /// Bytes of a block behind its header, 256 or more.
+    /// Bytes of a block after its header, 256 or more.
     pub body: usize,
-    /// The most blocks of a row.
+    /// Maximum number of blocks of a row.
     pub row: u32,
-    /// Blocks of a row at the start.
+    /// Number of blocks of a row at the start.
     pub initial: u32,
     /// How rows grow and shrink.
     pub policy: Choice,
-    /// Blocks set aside for control messages; a node with more links has one for each.
+    /// Number of blocks reserved for control messages; a node with more links has one for each link.
     pub control: u32,
-    /// Blocks beyond what is needed.
+    /// Number of blocks beyond those needed.
     pub extra: u32,
-    /// Free blocks that short messages are copied to, at most: see [`Config::copy_blocks`].
+    /// Maximum number of free blocks that short messages are copied to: see [`Config::copy_blocks`].
     pub copies: u16,
-    /// Deliveries that a host has not read, at most.
+    /// Maximum number of deliveries that a host has not read.
     pub pipe: usize,
     /// Whether blocks carry a checksum.
     pub checksum: Checksum,
-    /// Nanoseconds after which a message leaves in a block that is not full.
+    /// Nanoseconds after which a message leaves even if its block is not full.
     pub flush_after: u64,
-    /// Nodes that may become primary master, which in an open cluster are those that vote.
+    /// Number of nodes that may become primary master; in an open cluster these are the voters.
     pub masters: u16,
-    /// Whether node 0 founds an [open](Config::voters) cluster alone, and the others join, it too when it comes again. A place that was left is taken again only when
-    /// the primary has given it up ([`Transport::vacate`](pdbp_core::Transport::vacate)). A [`Fault::Crash`](super::Fault::Crash) of a master waits until three
-    /// or more are all members, and does not come about otherwise: it would end the cluster.
+    /// Whether node 0 founds an [open](Config::voters) cluster alone and the other nodes join, as does node 0 when it comes again.
+    /// A place that was left is taken again only once the primary has given it up
+    /// ([`Transport::vacate`](pdbp_core::Transport::vacate)). A [`Fault::Crash`](super::Fault::Crash) of a master waits until three
+    /// or more masters are all members, and does not happen otherwise, since it would end the cluster.
     pub open: bool,
-    /// In an open cluster: nodes that are not there from the start; [`Fault::Restart`](super::Fault::Restart) lets them come.
+    /// In an open cluster: nodes that are absent at the start; [`Fault::Restart`](super::Fault::Restart) makes them come.
     pub late: Vec<u16>,
-    /// Nanoseconds of a lease; 0: there are none.
+    /// Nanoseconds of a lease; 0 for none.
     pub lease: u64,
     /// Nanoseconds that a standby waits before it stands for election.
     pub patience: u64,
-    /// What work costs.
+    /// The cost of a host's work.
     pub costs: HostCosts,
-    /// Which nodes have links, and how messages go between those that have none.
+    /// Which nodes have links, and the route of messages between those that have none.
     pub routing: Routing,
-    /// Who sends.
+    /// The messages that nodes send.
     pub traffic: Traffic,
-    /// What is done beside sending short messages.
+    /// What is done besides sending short messages.
     pub mix: Mix,
-    /// Parts that an [`Actor`](super::Actor) of a node may have at a time.
+    /// Maximum number of parts that an [`Actor`](super::Actor) of a node has at a time.
     pub actor_parts: u16,
-    /// Nanoseconds from the start that are not measured: latencies are of messages that should be sent later, blocks in use of the
-    /// time after.
+    /// Nanoseconds from the start that are not measured: only later messages count for latencies, and only the time after counts
+    /// for blocks in use.
     pub warm_up: u64,
-    /// Nanoseconds of virtual time at which nothing is sent any more.
+    /// The virtual time in nanoseconds after which nothing is sent any more.
     pub traffic_until: u64,
 }
 
@@ -105,12 +106,12 @@ impl Setup {
         }
     }
 
-    /// Rows of a node: with direct routing as many as there are nodes.
+    /// Number of rows of a node; with direct routing, the number of nodes.
     pub fn rows(&self, node: NodeId) -> usize {
         Config::rows_of(self.routing, node, self.nodes as u16, self.masters())
     }
 
-    /// Blocks of a node.
+    /// Number of blocks of a node.
     pub fn blocks(&self, node: NodeId) -> u32 {
         let rows = self.rows(node) as u32;
         let posted = match self.physics.arrival {
@@ -120,7 +121,7 @@ impl Setup {
         rows * self.initial + posted + self.control_blocks(node) + self.extra
     }
 
-    /// Blocks that a node has set aside for control messages.
+    /// Number of blocks that a node reserves for control messages.
     pub fn control_blocks(&self, node: NodeId) -> u32 {
         self.control.max((self.rows(node) as u32).saturating_sub(1))
     }
@@ -134,7 +135,7 @@ impl Setup {
         self.masters.min(self.nodes as u16).max(1)
     }
 
-    /// The longest message.
+    /// Length of the longest message.
     pub(super) fn longest(&self) -> usize {
         match self.routing {
             Routing::Direct => Packer::longest(self.body),
@@ -142,7 +143,7 @@ impl Setup {
         }
     }
 
-    /// `joining`: the node was started again.
+    /// Builds the configuration of a node. `joining`: the node was started again.
     pub(super) fn config(&self, node: NodeId, name: Name, joining: bool) -> Config {
         let parts = 2 + u16::from(self.mix.guests > 0) + self.actor_parts;
         let mut config = Config::new(node, self.nodes as u16);
@@ -180,15 +181,15 @@ impl Setup {
     }
 }
 
-/// Why a cluster could not start or go on.
+/// Why a cluster could not start or continue.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ClusterError {
-    /// The network cannot be.
+    /// The network is impossible.
     Physics(PhysicsError),
     /// The engines cannot be set up.
     Config(ConfigError),
-    /// So many bytes of memory cannot be had for each node; use fewer nodes or smaller blocks.
+    /// This many bytes of memory are not available for each node; use fewer nodes or smaller blocks.
     Memory(usize),
     /// The part of a node could not be registered.
     Register(RegisterError),
@@ -196,11 +197,11 @@ pub enum ClusterError {
     Pipe(pdbp_core::pipe::PipeError),
     /// The traffic does not fit the cluster.
     Traffic(String),
-    /// [`Setup::actor_parts`] is 0, and there are to be actors, which have parts; set it to the most that one registers.
+    /// [`Setup::actor_parts`] is 0, but actors were requested, which have parts. Set it to the largest number that one registers.
     NoActorParts,
     /// There is no such node.
     NoSuchNode(u16),
-    /// Something does not hold.
+    /// An invariant does not hold.
     Broken(Box<Broken>),
 }
 

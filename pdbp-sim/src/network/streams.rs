@@ -1,7 +1,7 @@
-//! The books on streams: what a host has written, what it has read, and whether both ends know the same.
+//! The books on streams: what a host has written and read, and whether both ends agree.
 //!
-//! A stream carries records, one behind the other, wherever its segments end: each has its place in the stream and its length before
-//! its bytes.
+//! A stream carries records back to back, regardless of where its segments end. Each record is preceded by its position in the
+//! stream and its length.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,15 @@ use pdbp_core::id::StreamNo;
 use super::check::{Breach, Invariant};
 use super::cluster::Cluster;
 
-/// How a stream ended for its writer.
+/// The state of a stream for its writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {
     Open,
     /// The end was written.
     Finished,
-    /// The writer has given it up, after all records were flushed.
+    /// The writer has aborted it, after all records were flushed.
     GivenUp,
-    /// The link failed before.
+    /// The link failed before that.
     Broken,
 }
 
@@ -31,43 +31,43 @@ pub(super) struct Outgoing {
     /// Records written.
     pub(super) records: u32,
     pub(super) state: Written,
-    /// The host knows that the link, or the relay, has failed since the stream began, or that the relay has stopped it.
+    /// Whether the host knows that the link or the relay has failed since the stream began, or that the relay has stopped it.
     pub(super) told: bool,
 }
 
-/// How a stream ended for its reader.
+/// The state of a stream for its reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Read {
     Open,
     Whole,
-    /// Given up by its writer, or cut off.
+    /// Aborted by its writer, or cut off.
     Broken,
 }
 
-/// A stream that has come.
+/// A stream that has arrived.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Incoming {
     pub(super) records: u32,
     pub(super) state: Read,
 }
 
-/// Bytes in front of a record.
+/// Bytes before a record.
 const HEADER: usize = 8;
 
-/// Appends what comes before the bytes of a record.
+/// Appends the header of a record.
 pub(super) fn begin_record(place: u32, length: usize, into: &mut Vec<u8>) {
     into.extend(place.to_le_bytes());
     into.extend((length as u32).to_le_bytes());
 }
 
-/// The first record of what has come: its place in the stream, and its bytes. `None`: it has not come whole.
+/// Returns the first record: its position in the stream, and its bytes. `None` if it has not arrived completely.
 pub(super) fn first_record(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let number = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let (place, length) = (number(0)?, number(4)? as usize);
     Some((place, bytes.get(HEADER..HEADER.checked_add(length)?)?))
 }
 
-/// Bytes that a record takes.
+/// Returns the bytes that a record takes, with its header.
 pub(super) fn record_bytes(length: usize) -> usize {
     HEADER + length
 }
@@ -86,25 +86,25 @@ fn breach<T>(what: String) -> Result<T, Breach> {
 }
 
 impl Streams {
-    /// The link to a peer has failed: what was written to it may not have arrived.
+    /// Notes that the link to a peer has failed: records written to it may not have arrived.
     pub(super) fn tell(&mut self, peer: u16) {
         let by_it = |stream: &&mut Outgoing| stream.dest == peer || stream.relay == Some(peer);
         self.written.values_mut().filter(by_it).for_each(|stream| stream.told = true);
     }
 
-    /// The relay of a stream of this host has stopped it.
+    /// Notes that the relay of one of this host's streams has stopped it.
     pub(super) fn stop(&mut self, number: StreamNo) {
         if let Some(stream) = self.written.get_mut(&number.0) {
             stream.told = true;
         }
     }
 
-    /// Whether the host knows that a stream of it may not arrive.
+    /// Whether the host knows that one of its streams may not arrive.
     pub(super) fn was_told(&self, number: StreamNo) -> bool {
         self.written.get(&number.0).is_some_and(|sent| sent.told)
     }
 
-    /// A record was read.
+    /// Notes that a record was read.
     pub(super) fn take(&mut self, (source, life): (u16, u32), number: u32, place: u32) -> Result<(), Breach> {
         let begun = Incoming { records: 0, state: Read::Open };
         let stream = self.read.entry((source, life, number)).or_insert(begun);
@@ -117,7 +117,7 @@ impl Streams {
         Ok(())
     }
 
-    /// A stream is over for its reader. Before its first record came whole nothing is known of it.
+    /// Notes that a stream is over for its reader. Nothing is known of it before its first record arrived completely.
     pub(super) fn end(&mut self, source: u16, number: u32, state: Read) -> Result<(), Breach> {
         let mut open = self.read.iter_mut().filter(|(key, _)| (key.0, key.2) == (source, number));
         match open.find(|(_, stream)| stream.state == Read::Open) {
@@ -128,7 +128,7 @@ impl Streams {
         Ok(())
     }
 
-    /// A stream that is not at its end.
+    /// Returns a description of a stream that has not ended.
     pub(super) fn unrest(&self) -> Option<String> {
         let written = self.written.iter().find(|(_, stream)| stream.state == Written::Open);
         let read = self.read.iter().find(|(_, stream)| stream.state == Read::Open);
@@ -137,15 +137,15 @@ impl Streams {
         )
     }
 
-    /// How many were read whole, and how many ended otherwise.
+    /// Returns how many streams were read whole, and how many ended otherwise.
     pub(super) fn count(&self) -> (u64, u64) {
         let whole = self.read.values().filter(|stream| stream.state == Read::Whole).count();
         (whole as u64, (self.read.len() - whole) as u64)
     }
 }
 
-/// Whether what both ends of a stream know goes together. Its reader may have lost what it knew with a life before. `lossy`: some
-/// link has failed, which may be that of a relay to its destination.
+/// Whether the states at both ends of a stream are compatible. The reader may have lost its state with a previous life. `lossy`:
+/// some link has failed, which may be that of a relay to its destination.
 fn check(sent: &Outgoing, got: Option<&Incoming>, lossy: bool) -> bool {
     let complete = |state| got.is_some_and(|got| got.state == state && got.records == sent.records);
     let short = got.is_none_or(|got| got.records <= sent.records);
@@ -153,9 +153,9 @@ fn check(sent: &Outgoing, got: Option<&Incoming>, lossy: bool) -> bool {
         Written::Open => false,
         Written::Finished | Written::GivenUp if lossy && sent.relay.is_some() => short,
         Written::Finished if !sent.told => complete(Read::Whole),
-        // With no record there is nothing to accept.
+        // Without records there is nothing to accept.
         Written::GivenUp if !sent.told && sent.records == 0 => got.is_none(),
-        // Nobody is left whom the relay could tell that it has no room for the stream: its reader hears nothing of it either.
+        // The relay has nobody left to tell that it has no room for the stream, and its reader does not hear of it either.
         Written::GivenUp if !sent.told && sent.relay.is_some() && got.is_none() => true,
         Written::GivenUp if !sent.told => complete(Read::Broken),
         Written::Broken => short && got.is_none_or(|got| got.state == Read::Broken),
@@ -164,7 +164,7 @@ fn check(sent: &Outgoing, got: Option<&Incoming>, lossy: bool) -> bool {
 }
 
 impl<T: Transport + 'static> Cluster<T> {
-    /// At rest: each stream has come whole, or both its ends know that it did not.
+    /// Checks, at rest, that each stream has arrived whole, or both its ends know that it did not.
     pub(super) fn check_streams(&self, node: u16) -> Result<(), Breach> {
         let host = |node: u16| self.hosts.get(usize::from(node)).and_then(Option::as_ref);
         let Some(writer) = host(node) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Supersteps of all nodes: whether nobody ends one too early, and nobody reads what is sent in the next.
+//! Supersteps of all nodes: checks that no node ends one too early or reads messages sent in the next.
 
 use std::collections::BTreeMap;
 
@@ -11,24 +11,25 @@ use super::host::{Host, Work};
 use super::meetings::{Ends, Sent};
 use super::payload::Channel;
 
-/// Nanoseconds for which a host that is done sends nothing, in turn: if the superstep is not over by then, it goes on, as one that answers does. If
-/// it is, what has waited is the first that is sent in the next, and can arrive where this one is not over yet.
+/// Nanoseconds for which a host that is done sends nothing, used alternately. If the superstep is not over by then, the host
+/// continues, like one that answers. If it is, the waiting messages are the first sent in the next superstep, and may arrive where
+/// this one is not over yet.
 const SILENCE: [u64; 2] = [400_000, 1_600_000];
 
-/// In which superstep a host is.
+/// The superstep that a host is in.
 #[derive(Debug, Default)]
 pub(super) struct Supersteps {
-    /// Nanoseconds from one to the next; 0: there are none.
+    /// Nanoseconds from one to the next; 0 for none.
     every: u64,
-    /// Those that are over.
+    /// Number of supersteps that have ended.
     pub(super) over: u32,
-    /// Since when the host is done with the one under way.
+    /// Since when the host has been done with the current one.
     done: Option<u64>,
-    /// Messages sent when the last was over, by destination and channel.
+    /// Number of messages sent by the end of the last one, by destination and channel.
     since: BTreeMap<(u16, Channel), u64>,
-    /// The one under way could not go on for a while, in which what came could be read.
+    /// Whether the current one could not continue for a while, during which arrived messages could be read.
     stuck: bool,
-    /// A node has crashed: those under way have no end.
+    /// Whether a node has crashed, so that the current ones never end.
     pub(super) hopeless: bool,
 }
 
@@ -37,19 +38,19 @@ impl Supersteps {
         Self { every, ..Self::default() }
     }
 
-    /// Those that are to be over.
+    /// Number of supersteps that should have ended.
     fn due(&self, until: u64) -> u32 {
         until.checked_div(self.every).unwrap_or(0) as u32
     }
 
-    /// When the host sends again.
+    /// Returns when the host sends again.
     pub(super) fn silent_until(&self) -> Option<u64> {
         let [short, long] = SILENCE;
         let silence = if self.over.is_multiple_of(2) { short } else { long };
         self.done.map(|since| since + silence)
     }
 
-    /// What is under way, if it should end.
+    /// Returns what is in progress, if it should have ended.
     pub(super) fn unrest(&self, until: u64, ends: Ends) -> Option<String> {
         let (over, due) = (self.over, self.due(until));
         let waits = ends == Ends::Certainly && over < due;
@@ -58,7 +59,7 @@ impl Supersteps {
 }
 
 impl<T: Transport + 'static> Host<T> {
-    /// Goes on with the superstep under way, after a poll.
+    /// Advances the current superstep, after a poll.
     pub(super) fn step(&mut self, now: u64, until: u64, work: &mut Work) -> Result<(), Breach> {
         let Some(part) = self.parts.first().copied().filter(|_| self.supersteps.every > 0) else {
             return Ok(());
@@ -73,7 +74,7 @@ impl<T: Transport + 'static> Host<T> {
             let next = u64::from(over + 1) * self.supersteps.every;
             (next <= until).then(|| work.wants(next));
         }
-        // A message that finds no room is of this superstep.
+        // A message that finds no room belongs to this superstep.
         if self.supersteps.done.is_none() && over < due && !self.writer.is_busy() {
             self.supersteps.done = Some(now);
             work.done = Some(over + 1);
@@ -85,7 +86,7 @@ impl<T: Transport + 'static> Host<T> {
                 let (every, since) = (self.supersteps.every, self.sent.clone());
                 self.supersteps = Supersteps { over: over + 1, since, ..Supersteps::new(every) };
                 work.ended = Some(over + 1);
-                // There may be messages that have waited for this.
+                // Messages may have waited for this.
                 work.wants(now);
             }
             Err(SuperstepError::PeerFailed(node)) if self.engine().has_failed(node) => {
@@ -101,7 +102,7 @@ impl<T: Transport + 'static> Host<T> {
 }
 
 impl<T: Transport + 'static> Cluster<T> {
-    /// What a host has done in its superstep must agree with what the others have.
+    /// Checks that a host's progress in its superstep agrees with that of the others.
     pub(super) fn compare_supersteps(&mut self, node: u16, work: &Work) -> Result<(), Breach> {
         let at = usize::from(node);
         if let Some(number) = work.done {
@@ -113,7 +114,7 @@ impl<T: Transport + 'static> Cluster<T> {
         if let Some(over) = work.ended {
             self.check_ended(over)?;
             let Some(Some(host)) = self.hosts.get(at) else { return Ok(()) };
-            // Who is done with the next has seen the end of this one before.
+            // A node that is done with the next superstep has already seen the end of this one.
             let done = self.done.iter().filter(|(number, _)| *number == over);
             let sent = done.flat_map(|(_, sent)| sent).filter(|sent| sent.is_message());
             if let Some(what) = self.unread_of(host, sent) {
@@ -133,7 +134,7 @@ impl<T: Transport + 'static> Cluster<T> {
         })
     }
 
-    /// Nobody ends a superstep before all are done with it.
+    /// Checks that no node ends a superstep before all are done with it.
     fn check_ended(&self, over: u32) -> Result<(), Breach> {
         if self.barriers_end() == Ends::Perhaps {
             return Ok(());
@@ -147,7 +148,7 @@ impl<T: Transport + 'static> Cluster<T> {
         Err(Breach::new(Invariant::Supersteps, what))
     }
 
-    /// Nobody reads what was sent in a superstep that has not begun for it.
+    /// Checks that a node reads no messages sent in a superstep that has not begun for it.
     fn check_withheld(&self, node: u16) -> Result<(), Breach> {
         let Some(Some(host)) = self.hosts.get(usize::from(node)) else { return Ok(()) };
         if host.supersteps.every == 0 || host.supersteps.stuck || self.barriers_end() == Ends::Perhaps {

@@ -1,4 +1,4 @@
-//! Calls of groups of nodes that the switches of a [fabric](super::Ground::Fabric) carry out.
+//! Collective calls that the switches of a [fabric](super::Ground::Fabric) perform for groups of nodes.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -10,39 +10,39 @@ use super::wire::Net;
 use super::{Network, ground::OnFabric};
 use crate::rapidio::{DATA, Error};
 
-/// The name of a group in its fabric.
+/// Identifies a group in its fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupKey {
     group: u16,
-    /// Which of those that have had this number.
+    /// Distinguishes the groups that have had this number.
     serial: u32,
 }
 
 impl GroupKey {
-    /// As a number, which is never 0.
+    /// The key as a number, which is never 0.
     pub fn to_bits(self) -> u64 {
         (u64::from(self.serial) << 16 | u64::from(self.group)) + 1
     }
 
-    /// From that number.
+    /// The key with this number.
     pub fn from_bits(bits: u64) -> Option<Self> {
         let bits = bits.checked_sub(1)?;
         Some(Self { group: bits as u16, serial: u32::try_from(bits >> 16).ok()? })
     }
 }
 
-/// Why a call in switches failed: members of the group have called different things.
+/// Why a call in switches failed: members of the group have made different calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallFault {
     /// The number of the call.
     pub number: u32,
-    /// Two ranks and what they called, or whatever else went wrong.
+    /// Two ranks and their calls; `None` for any other error.
     pub between: Option<[(usize, Call); 2]>,
 }
 
-/// A member's end of a group whose calls switches carry out. The group is forgotten when all ends are dropped.
+/// A member's end of a group whose calls are performed by switches. The group is forgotten once all its ends are dropped.
 ///
-/// Members are numbered along the tree of the fabric; here all ranks are those of the list from which the group was made.
+/// The fabric numbers members along its tree; here all ranks are indices into the list from which the group was made.
 pub struct SwitchEnd {
     net: Arc<Mutex<Net>>,
     group: u16,
@@ -58,15 +58,15 @@ impl fmt::Debug for SwitchEnd {
 }
 
 impl Network {
-    /// The switch of the fabric that a node is connected to, by its index. `None` on wires, and for a node that there is not.
+    /// Returns the index of the switch that a node is connected to. `None` on wires, or if there is no such node.
     pub fn board(&self, node: u16) -> Option<usize> {
         let net = lock(&self.0);
         let frames = &net.ground.as_ref()?.frames;
         (usize::from(node) < net.nodes.len()).then(|| frames.board(node))
     }
 
-    /// Makes a group of these nodes, each of which is in it once: its key, and the end of the first of them. `None` on wires, for nodes
-    /// that there are not or that are named twice, and where a switch has no mask for one more group.
+    /// Creates a group of these nodes, each of which must occur once. Returns its key, and the end of the first node. `None` on
+    /// wires, for nodes that do not exist or occur twice, and if a switch has no mask for another group.
     pub fn open_group(&self, nodes: &[u16]) -> Option<(GroupKey, SwitchEnd)> {
         let key = {
             let mut net = lock(&self.0);
@@ -87,7 +87,7 @@ impl Network {
         Some((key, self.join_group(key, nodes, 0)?))
     }
 
-    /// The end of another member of a group, which was made of the same list. `None` once all ends that there were have been dropped.
+    /// Returns the end of another member of a group made from the same list. `None` once all earlier ends have been dropped.
     pub fn join_group(&self, key: GroupKey, nodes: &[u16], rank: usize) -> Option<SwitchEnd> {
         let mut net = lock(&self.0);
         let (of, ends) = net.ground.as_mut()?.ends.get_mut(&key.group)?;
@@ -100,15 +100,17 @@ impl Network {
 }
 
 impl SwitchEnd {
-    /// Whether switches do a call: those that move or combine, but for functions of the program's, and blocks of which not two fit a packet.
+    /// Whether switches perform a call: those that move or combine data, except reductions with a function of the program and
+    /// blocks too long for two to fit in a packet.
     pub fn does(call: &Call) -> bool {
         call.fits_switches(DATA)
     }
 
-    /// Begins a call, whose number is greater than that of the one before, with its input and what is in its output.
+    /// Begins a call, whose number must be greater than that of the previous one, with its input and the contents of its output.
     ///
     /// # Errors
-    /// [`Error::NotInSwitches`] if they do none such, and [`Error::Refused`] for ranks and lengths that do not fit. Nothing was begun.
+    /// [`Error::NotInSwitches`] if switches do not perform such calls, and [`Error::Refused`] for ranks and lengths that do not
+    /// fit. Nothing was begun.
     pub fn start(&self, number: u32, call: &Call, input: &[u8], output: &[u8]) -> Result<(), Error> {
         if !Self::does(call) {
             return Err(Error::NotInSwitches { kind: call.kind });
@@ -118,7 +120,7 @@ impl SwitchEnd {
         let call = if has_root(call) { Call { root: own(call.root), ..*call } } else { *call };
         let is_root = call.root == own(self.rank);
         let input = match call.kind {
-            // Blocks in the order of the tree.
+            // The blocks in tree order.
             Kind::Scatter if is_root => {
                 self.along_tree().flat_map(|rank| block(input, rank, &call)).collect()
             }
@@ -133,14 +135,14 @@ impl SwitchEnd {
         Ok(())
     }
 
-    /// The end of a call, with its output; `None` while it is under way.
+    /// Returns the outcome of a call with its output; `None` while it is in progress.
     pub fn poll(&self, number: u32) -> Option<Result<Vec<u8>, CallFault>> {
         let mut net = lock(&self.net);
         let done = net.ground.as_mut()?.frames.poll_call(self.node(), self.group, number)?;
         Some(done.map_err(|error| self.fault(number, error)))
     }
 
-    /// Puts the output of a call where the list has it.
+    /// Puts the output of a call in the order of the list.
     pub fn put(&self, call: &Call, output: &[u8], into: &mut [u8]) {
         if call.kind == Kind::Gather && call.root == self.rank && call.bytes > 0 {
             for (rank, from) in self.along_tree().zip(output.chunks(call.bytes)) {
@@ -153,18 +155,18 @@ impl SwitchEnd {
         }
     }
 
-    /// Whether a member has begun a call, or a later one.
+    /// Whether a member has begun this call or a later one.
     pub fn has_begun(&self, rank: usize, number: u32) -> bool {
         let node = self.nodes.get(rank).copied().unwrap_or_default();
         self.frames(|ground| ground.frames.begun(node, self.group)).unwrap_or(0) >= number
     }
 
-    /// The first other member that has not begun a call.
+    /// Returns the first other member that has not begun a call.
     pub fn waits_for(&self, number: u32) -> Option<usize> {
         (0..self.nodes.len()).find(|rank| *rank != self.rank && !self.has_begun(*rank, number))
     }
 
-    /// A number that changes as long as a call goes on here.
+    /// Returns a number that changes as long as a call makes progress here.
     pub fn state(&self, number: u32) -> u64 {
         self.frames(|ground| ground.frames.left(self.node(), self.group, number)).unwrap_or(0)
     }
@@ -177,13 +179,13 @@ impl SwitchEnd {
         self.nodes.get(self.rank).copied().unwrap_or_default()
     }
 
-    /// The place of a rank among the members along the tree.
+    /// Returns the position of a rank among the members in tree order.
     fn place_of(&self, rank: usize) -> usize {
         let node = self.nodes.get(rank).copied().unwrap_or_default();
         self.nodes.iter().filter(|other| **other < node).count()
     }
 
-    /// The ranks along the tree.
+    /// The ranks in tree order.
     fn along_tree(&self) -> impl Iterator<Item = usize> {
         let mut ranks: Vec<usize> = (0..self.nodes.len()).collect();
         ranks.sort_unstable_by_key(|rank| self.nodes.get(*rank));

@@ -1,4 +1,4 @@
-//! What a host sends: what its traffic makes due, and the records of the streams that it has begun.
+//! What a host sends: the messages that its traffic makes due, and the records of the streams that it has begun.
 
 use std::collections::BTreeMap;
 
@@ -18,50 +18,50 @@ use super::streams::{self, Outgoing, Written};
 use super::trace_file::TraceEntry;
 use crate::random::Random;
 
-/// Messages sent in one run of a host at most.
+/// Maximum number of messages sent in one run of a host.
 const SENDS: u32 = 64;
-/// Nodes of a set of destinations at most.
+/// Maximum number of nodes in a set of destinations.
 const NODES: u64 = 4;
-/// Nanoseconds between two records of a stream at most.
+/// Maximum nanoseconds between two records of a stream.
 const PAUSE: u64 = 200_000;
-/// Nanoseconds after which a host looks again whether a relay has answered.
+/// Nanoseconds after which a host checks again whether a relay has answered.
 const ANSWER: u64 = 10_000;
-/// Nanoseconds after which a host looks again whether a long message has its room.
+/// Nanoseconds after which a host checks again whether a long message has its room.
 const ROOM: u64 = 100_000;
 
-/// What is done in place of a message that is due. What finds no room goes on later where it was.
+/// What is done in place of a message that is due. A job that finds no room continues later where it stopped.
 #[derive(Debug)]
 enum Job {
     Short,
     Command,
-    /// Of so many bytes.
+    /// A long message of this many bytes.
     Long(usize),
     LongBegun(LongSend<Vec<u8>>),
-    /// To all parts of these nodes.
+    /// A message to all parts of these nodes.
     Set(Vec<u16>),
     SetBegun(SetSend<Vec<PartId>, Vec<u8>>),
     Stream,
-    /// So many more messages.
+    /// This many more messages.
     Train(u32),
 }
 
-/// A stream that the host writes.
+/// A stream being written by the host.
 #[derive(Debug)]
 struct Stream {
     out: StreamOut,
-    /// Records that are still to be written.
+    /// Number of records still to be written.
     left: u32,
-    /// It is given up in place of its last record.
+    /// Whether it is aborted in place of its last record.
     gives_up: bool,
     next_at: u64,
-    /// The record that is being written, and how much of it was.
+    /// The record being written, and how much of it has been written.
     record: Vec<u8>,
     written: usize,
-    /// Records that were not flushed.
+    /// Number of records written but not flushed.
     unflushed: u64,
 }
 
-/// What a host is about to send.
+/// The state of a host's sending.
 #[derive(Debug)]
 pub(super) struct Writer {
     mix: Mix,
@@ -69,7 +69,7 @@ pub(super) struct Writer {
     job: Option<Job>,
     streams: Vec<Stream>,
     message: Vec<u8>,
-    /// Records of streams that have got a number, by destination.
+    /// Number of stream records that have been numbered, by destination.
     records: BTreeMap<u16, u64>,
 }
 
@@ -80,18 +80,18 @@ impl Writer {
         Self { mix, random, job: None, streams, message, records }
     }
 
-    /// Whether something was begun that is still to be sent, streams aside.
+    /// Whether something, other than a stream, was begun and is still to be sent.
     pub(super) fn is_busy(&self) -> bool {
         self.job.is_some()
     }
 
-    /// The streams that are open.
+    /// Takes the open streams.
     pub(super) fn take_streams(&mut self) -> impl Iterator<Item = StreamOut> {
         std::mem::take(&mut self.streams).into_iter().map(|stream| stream.out)
     }
 }
 
-/// What became of a message.
+/// The outcome of sending a message.
 enum Put {
     Taken,
     /// No room now.
@@ -104,7 +104,7 @@ impl<T: Transport + 'static> Host<T> {
     pub(super) fn send_due(&mut self, now: u64, until: u64, work: &mut Work) -> Result<(), Breach> {
         self.write_streams(now, work)?;
         if let Some(until) = self.supersteps.silent_until().filter(|until| now < *until) {
-            // As if there were no room: it is looked at again then, or when the superstep is over.
+            // Treated as if there were no room: checked again then, or when the superstep is over.
             work.blocked = true;
             work.wants(until);
             return Ok(());
@@ -144,7 +144,7 @@ impl<T: Transport + 'static> Host<T> {
         }
     }
 
-    /// Does what there is room for; `Blocked` when there is more to do.
+    /// Does as much as there is room for; `Blocked` if more remains to be done.
     fn go_on(&mut self, job: &mut Job, entry: TraceEntry, now: u64, work: &mut Work) -> Result<Put, Breach> {
         let TraceEntry { at, dest, bytes, .. } = entry;
         let (Some(source), Some(to)) = (self.parts.first().copied(), part(dest)) else {
@@ -171,7 +171,7 @@ impl<T: Transport + 'static> Host<T> {
                     Ok(Put::Blocked)
                 }
                 Err(SendError::PeerFailed(_)) => {
-                    // Perhaps its link is up again, but the room that it had granted is gone.
+                    // Its link may be up again, but the room that it had granted is gone.
                     self.totals.refused += 1;
                     Ok(Put::Refused)
                 }
@@ -254,7 +254,7 @@ impl<T: Transport + 'static> Host<T> {
         Ok(Put::Taken)
     }
 
-    /// A message to all parts of some nodes: what is for each, one behind the other.
+    /// Builds a message to all parts of some nodes: the portions for the nodes, back to back.
     fn set_message(&self, nodes: &[u16], TraceEntry { at, bytes, .. }: TraceEntry) -> Vec<u8> {
         let each = (bytes / nodes.len().max(1)).max(PAYLOAD);
         let mut message = Vec::new();
@@ -265,7 +265,7 @@ impl<T: Transport + 'static> Host<T> {
         message
     }
 
-    /// Sends a message to a set to those nodes for which there is room.
+    /// Sends a message to a set, to those nodes for which there is room.
     fn send_set(
         &mut self,
         sending: &mut SetSend<Vec<PartId>, Vec<u8>>,
@@ -281,7 +281,7 @@ impl<T: Transport + 'static> Host<T> {
             match sent {
                 Ok(true) => return Ok(Put::Taken),
                 Ok(false) => return Ok(Put::Blocked),
-                // The others have it, or are still to get it.
+                // The other nodes have it, or are still to get it.
                 Err(error) => {
                     self.put(failed.unwrap_or(u16::MAX), Channel::Packed, Err(error), work)?;
                 }
@@ -289,7 +289,7 @@ impl<T: Transport + 'static> Host<T> {
         }
     }
 
-    /// What became of a message, for the books.
+    /// Enters the outcome of sending a message into the books.
     fn put(
         &mut self,
         dest: u16,
@@ -311,7 +311,7 @@ impl<T: Transport + 'static> Host<T> {
         }
     }
 
-    /// `false`: there is no stream to be had, now or to that node.
+    /// Begins a stream. Returns `false` if none is available now, or to that node.
     fn begin_stream(&mut self, dest: u16, source: PartId, now: u64) -> Result<bool, Breach> {
         let (Some(node), Some(to)) = (NodeId::new(dest), part(dest)) else { return Ok(false) };
         let out = match self.endpoint.open_stream(source, to) {
@@ -330,8 +330,8 @@ impl<T: Transport + 'static> Host<T> {
         Ok(true)
     }
 
-    /// Writes what is due, a record of each stream at most, and ends the streams that are complete or broken: by a relay when that
-    /// has said whether it has taken them.
+    /// Writes the records that are due, at most one for each stream, and ends the streams that are complete or broken; a stream
+    /// through a relay only once the relay has answered whether it takes the stream.
     fn write_streams(&mut self, now: u64, work: &mut Work) -> Result<(), Breach> {
         let mut at = 0;
         while let Some(mut stream) = (at < self.writer.streams.len()).then(|| self.writer.streams.remove(at))
@@ -378,7 +378,7 @@ impl<T: Transport + 'static> Host<T> {
             Err(error) => return self.stream_failed(stream, error),
         }
         if stream.written < stream.record.len() {
-            // As a message that finds no room: something will come back of the peer.
+            // As with a message that finds no room: the peer will return something.
             return Ok(Written::Open);
         }
         self.end_record(stream, work);
@@ -399,7 +399,7 @@ impl<T: Transport + 'static> Host<T> {
         payload.append(bytes, &mut stream.record);
     }
 
-    /// A record was written. Some are flushed at once, others leave when the segment is full, or with those behind them.
+    /// Ends a record. Some records are flushed at once; others leave when the segment is full, or with later records.
     fn end_record(&mut self, stream: &mut Stream, work: &mut Work) {
         stream.record.clear();
         (stream.written, stream.left) = (0, stream.left - 1);
@@ -418,7 +418,7 @@ impl<T: Transport + 'static> Host<T> {
         (0..std::mem::take(&mut stream.unflushed)).for_each(|_| self.taken(dest, Channel::Stream, work));
     }
 
-    /// The endpoint says that a stream does not reach its reader.
+    /// Handles an error that reports that a stream does not reach its reader.
     fn stream_failed(&self, stream: &Stream, error: StreamError) -> Result<Written, Breach> {
         let dest = stream.out.dest().node();
         if self.streams.was_told(stream.out.number()) || self.engine().has_failed(dest) {
@@ -428,12 +428,12 @@ impl<T: Transport + 'static> Host<T> {
         Err(Breach::new(Invariant::Streams, what))
     }
 
-    /// What the engine says of a stream that is not over is what its host was told.
+    /// Checks that the engine's state of an open stream agrees with what its host was told.
     fn check_state(&self, stream: &Stream) -> Result<(), Breach> {
         let (number, dest) = (stream.out.number(), stream.out.dest().node());
         let (state, told) = (stream.out.state(self.engine()), self.streams.was_told(number));
         let ended = matches!(state, StreamState::Cut | StreamState::Stopped);
-        // A destination that is no member is told of before its relay has stopped what goes there.
+        // The host is told of a destination that is not a member before the relay has stopped the streams to it.
         let relayed = self.engine().is_relayed(dest);
         if ended == told || (told && relayed) {
             return Ok(());
@@ -442,7 +442,7 @@ impl<T: Transport + 'static> Host<T> {
         Err(Breach::new(Invariant::Streams, what))
     }
 
-    /// Ends a stream all of whose records were written.
+    /// Ends a stream whose records have all been written.
     fn finish(&mut self, stream: &mut Stream, now: u64, work: &mut Work) -> Written {
         match self.endpoint.poll_finish(&mut stream.out) {
             Ok(over) => {
@@ -456,7 +456,7 @@ impl<T: Transport + 'static> Host<T> {
                 Written::Open
             }
             Err(_) => {
-                // Some of it may not have arrived.
+                // Part of it may not have arrived.
                 self.streams.stop(stream.out.number());
                 Written::Finished
             }

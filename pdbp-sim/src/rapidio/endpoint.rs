@@ -1,7 +1,8 @@
 //! A DSP's end of the protocol: operations in progress, expected and unexpected messages, acknowledgements.
 //!
-//! Every request is acknowledged, and a flow has at most the timing's window of unacknowledged packets. Messages are acknowledged by their
-//! receiver, broadcasts and scatters by the sender's own switch, and what is gathered or combined by the root, once it is in the call.
+//! Every request is acknowledged, and a flow has at most the timing's window of unacknowledged packets. Messages are acknowledged
+//! by their receiver, broadcasts and scatters by the sender's own switch, and gathered or combined packets by the root, once it is
+//! in the call.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -45,7 +46,7 @@ pub(super) struct Endpoint {
     early: BTreeMap<(u16, u32), Vec<Packet>>,
     is_early: usize,
     pub(super) most_early: usize,
-    /// Receives in the order in which they were posted, and messages in the order in which they were complete.
+    /// Receives in the order posted, and messages in the order completed.
     expected: VecDeque<Key>,
     unexpected: VecDeque<Message>,
     partial: BTreeMap<(u16, u32), Message>,
@@ -53,7 +54,7 @@ pub(super) struct Endpoint {
     numbers: u32,
     /// Groups whose members have made different calls.
     broken: BTreeMap<u16, Mismatch>,
-    /// The last calls of each group, to compare packets with that arrive after their end.
+    /// The last calls of each group, compared with packets that arrive after their end.
     made: BTreeMap<u16, VecDeque<(u32, Call)>>,
     /// Requests sent and received.
     pub(super) sent: u64,
@@ -109,7 +110,7 @@ impl Endpoint {
         later.find(|(_, other)| other.peer == op.peer && !other.unsent.is_empty()).map(|(key, _)| *key)
     }
 
-    /// A packet of an operation was acknowledged.
+    /// Notes that a packet of an operation was acknowledged.
     fn note_answer(&mut self, key: Key) {
         let Some(op) = self.ops.get_mut(&key).filter(|op| op.unanswered > 0) else { return };
         op.unanswered -= 1;
@@ -139,7 +140,7 @@ impl Endpoint {
         made.push_back((number, call));
     }
 
-    /// The call it has made under this number, if that is over.
+    /// The call made under this number, if it is over.
     fn made(&self, group: u16, number: u32) -> Option<Call> {
         let made = self.made.get(&group).filter(|_| self.begun(group) >= number)?;
         let same = made.iter().find(|(of, _)| *of == number);
@@ -223,7 +224,7 @@ impl Fabric {
         key
     }
 
-    /// The processor starts its next operation.
+    /// Makes the processor start its next operation.
     pub(super) fn begin_next(&mut self, id: u16) {
         if let Some(key) = self.endpoints[usize::from(id)].begins.pop_front() {
             self.begin(id, key);
@@ -411,7 +412,7 @@ impl Fabric {
         self.pump_group(id, group);
     }
 
-    /// A packet belongs to a different call than this endpoint's own, which is given with its rank: tells all members.
+    /// Handles a packet that belongs to a different call than this endpoint's own, which is given with its rank: tells all members.
     fn differs(&mut self, id: u16, packet: &Packet, own: (usize, Call)) {
         let group = packet.dest;
         if self.endpoints[usize::from(id)].broken.contains_key(&group) {
@@ -467,7 +468,7 @@ impl Fabric {
         self.match_messages(id);
     }
 
-    /// Matches messages with receives, in the order in which these were posted.
+    /// Matches messages with receives, in the order in which the receives were posted.
     fn match_messages(&mut self, id: u16) {
         let Endpoint { ops, expected, unexpected, .. } = &mut self.endpoints[usize::from(id)];
         let mut matched = false;

@@ -77,14 +77,14 @@ pub(super) struct Fabric {
     pub(super) most_planned: usize,
     pub(super) now: u64,
     pub(super) digest: Digest,
-    /// Endpoints whose processes have been woken and not polled yet.
+    /// Endpoints whose processes have been woken but not polled yet.
     pub(super) woken: Vec<u16>,
-    /// Events of frames that nobody has taken yet.
+    /// Events of frames that have not been taken yet.
     pub(super) frame_events: Vec<FrameEvent>,
 }
 
 impl Fabric {
-    /// A fabric after Init. Group 0 contains all endpoints.
+    /// Creates a fabric in its state after Init. Group 0 contains all endpoints.
     pub(super) fn new(topology: &Topology, timing: Timing) -> Result<Self, TopologyError> {
         let tree = Tree::new(topology)?;
         let buffers = timing.buffers.max(FEWEST);
@@ -128,10 +128,10 @@ impl Fabric {
         Ok(fabric)
     }
 
-    /// Creates a group of endpoints, given by ascending id. Returns its number, or `None` if all numbers are in use. The switches carry out its
-    /// calls if each of those it needs has a mask left.
+    /// Creates a group of endpoints, given by ascending id. Returns its number, or `None` if all numbers are in use. The switches
+    /// perform its calls if each of those it needs has a mask left.
     pub(super) fn add_group(&mut self, ids: Vec<u16>) -> Option<u16> {
-        // A number is not reused while packets of the group that had it may still arrive.
+        // A number is not reused while packets of its former group may still arrive.
         let again = self.closed.front().copied().filter(|closed| !self.is_under_way(*closed));
         let number = again.or_else(|| u16::try_from(self.groups.len()).ok())?;
         let mut group = Members::new(&self.tree, ids);

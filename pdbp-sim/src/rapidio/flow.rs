@@ -1,11 +1,11 @@
 //! Flow control within a group: how far members may be ahead of each other.
 //!
-//! **A switch holds at most [`SLOTS`] packets of each group to be combined, and as many of gathers to be merged; and an endpoint receives at
-//! most that many before its process is in the call.** What goes up to be combined is acknowledged from the top, so a member with that many
-//! unacknowledged packets waits. What a root sends down is acknowledged by its own switch, which says nothing about the other members. So
-//! all members count the packets of broadcasts and scatters of their group (the calls say how many there are) and report every [`BATCH`]
-//! they have received. Switches combine these reports, as in a barrier, and the result goes to all; a root stays within [`SLOTS`] packets of
-//! what all have reported.
+//! **A switch holds at most [`SLOTS`] packets of each group to be combined, and as many of gathers to be merged; and an endpoint
+//! receives at most that many before its process is in the call.** Packets going up to be combined are acknowledged from the top,
+//! so a member with that many unacknowledged packets waits. Packets that a root sends down are acknowledged by its own switch,
+//! which reveals nothing about the other members. Therefore all members count the packets of broadcasts and scatters of their group
+//! (the calls determine how many there are) and report every [`BATCH`] they have received. Switches combine these reports, as in a
+//! barrier, and the result goes to all; a root stays within [`SLOTS`] packets of what all have reported.
 
 use pdbp_core::collective::{Call, Kind};
 
@@ -38,7 +38,8 @@ pub(super) struct Down {
     /// Packets of all calls before, and of this one.
     base: u64,
     total: u64,
-    /// The first packet for this member, how many there are, and how many it has received. At the root: all, and how many it has sent.
+    /// The first packet for this member, how many there are, and how many it has received. At the root: all packets, and how many
+    /// it has sent.
     first: u64,
     own: u64,
     done: u64,
@@ -67,7 +68,7 @@ impl Down {
         Some(Self { base, total, first, own, done: 0 })
     }
 
-    /// As far as this member is concerned, all packets of the group before this one have been received.
+    /// The number of packets of the group that have been received as far as this member is concerned.
     fn taken(&self) -> u64 {
         self.base + if self.done < self.own { self.first + self.done } else { self.total }
     }
@@ -76,14 +77,14 @@ impl Down {
         self.done >= self.own
     }
 
-    /// One more has been received, or sent.
+    /// Counts one more packet as received, or sent.
     pub(super) fn step(&mut self) {
         self.done += 1;
     }
 }
 
 impl Flow {
-    /// A call of the group starts.
+    /// Starts a call of the group.
     pub(super) fn enter(&mut self, op: &mut Operation) {
         op.down = Down::new(&op.call, op.members, op.rank, self.next);
         self.next += op.down.map_or(0, |down| down.total);
@@ -98,7 +99,7 @@ impl Flow {
 }
 
 impl Fabric {
-    /// Reports what this endpoint has received, if that completes a batch.
+    /// Reports the packets that this endpoint has received, if they complete a batch.
     pub(super) fn tell_taken(&mut self, id: u16, group: u16) {
         let endpoint = &mut self.endpoints[usize::from(id)];
         let output = endpoint.output;
@@ -113,13 +114,13 @@ impl Fabric {
         }
     }
 
-    /// All members have received another batch.
+    /// Notes that all members have received another batch.
     pub(super) fn granted(&mut self, id: u16, group: u16) {
         self.endpoints[usize::from(id)].flows.entry(group).or_default().granted += 1;
         self.pump_group(id, group);
     }
 
-    /// Sends what may be sent of the calls of a group, earliest call first.
+    /// Sends the packets that may be sent of the calls of a group, earliest call first.
     pub(super) fn pump_group(&mut self, id: u16, group: u16) {
         let mut next = Key::Call(group, 0);
         let calls = |next: Key, fabric: &Self| {

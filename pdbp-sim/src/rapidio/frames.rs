@@ -1,8 +1,9 @@
-//! Frames of a link layer above the fabric: messages of one or more packets that the fabric does not acknowledge. The sender numbers them,
-//! and gets an event when a frame has left its endpoint and another when all of it has arrived. Times are in nanoseconds.
+//! Frames of a link layer above the fabric: messages of one or more packets that the fabric does not acknowledge. The sender
+//! numbers them, and gets one event when a frame has left its endpoint and another when all of it has arrived. Times are in
+//! nanoseconds.
 //!
-//! Packets of one source, destination and priority stay in order, so a frame is complete when its last packet arrives. The contents do not
-//! travel through the fabric: packets have the right length, and carry zeros.
+//! Packets of one source, destination and priority stay in order, so a frame is complete when its last packet arrives. The contents
+//! do not travel through the fabric: packets have the right length, but carry zeros.
 
 use std::sync::Arc;
 
@@ -65,7 +66,7 @@ impl Frames {
                 number,
                 sequence: sequence as u32,
                 run: (0, 1),
-                // How many there are.
+                // The number of packets.
                 tag: packets as u64,
                 call: Call::moving(Kind::Tagged, 0, bytes),
                 data,
@@ -75,7 +76,7 @@ impl Frames {
         }
     }
 
-    /// Advances the clock to this time, if it is earlier.
+    /// Advances the clock to this time, if it is behind.
     pub(super) fn reach(&mut self, now: u64) {
         let cycles = u128::from(now) * u128::from(self.fabric.timing.frequency);
         self.fabric.now = self.fabric.now.max(cycles.div_ceil(SECOND) as u64);
@@ -86,7 +87,7 @@ impl Frames {
         self.fabric.due().map(|cycles| self.nanos(cycles))
     }
 
-    /// Executes that event, and appends what it means for frames and calls.
+    /// Executes that event, and appends its consequences for frames and calls.
     pub(crate) fn step(&mut self, events: &mut Vec<FrameEvent>) {
         self.fabric.step();
         events.append(&mut self.fabric.frame_events);

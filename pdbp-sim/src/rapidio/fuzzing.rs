@@ -1,4 +1,4 @@
-//! What fuzz targets call: packets that no program has asked for, and topologies as text. Both panic when something is not as it should be.
+//! Entry points of fuzz targets: packets that no program has requested, and topologies as text. Both panic if anything is wrong.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ const BAD: u16 = 6;
 /// A group that it is not in.
 const OTHERS: [u16; 6] = [0, 1, 2, 4, 5, 11];
 const SUM: Call = Call::reducing(Kind::AllReduce, 0, Element::U32, Op::Sum, 4000);
-/// More than all that happens in a run that comes to an end.
+/// More events than happen in any run that terminates.
 const ENOUGH: u32 = 2_000_000;
-/// The largest fabric that is made of a text.
+/// The largest fabric built from a text.
 const MOST: usize = 256;
 
 const KINDS: [Kind; 10] = [
@@ -39,7 +39,7 @@ fn pick<T: Copy>(values: &[T], byte: u8) -> T {
     values[usize::from(byte) % values.len()]
 }
 
-/// A byte as a number, the last 16 of which are the largest there are.
+/// A byte as a number; the last 16 values become the largest possible numbers.
 fn number(byte: u8) -> usize {
     if byte < 0xF0 { usize::from(byte) } else { usize::MAX - usize::from(0xFF - byte) }
 }
@@ -91,8 +91,9 @@ fn packet(bytes: &[u8; 16]) -> Packet {
     }
 }
 
-/// Sixteen bytes are a packet, and how much happens before the next one comes, while all others call something. It comes to an end, nobody gets what was
-/// not sent, and a group that the endpoint is not in does not notice.
+/// Every sixteen bytes describe a packet, and how many events happen before the next one, while all other endpoints make a call.
+/// The run must terminate, no endpoint may receive anything that was not sent, and a group without the bad endpoint must not be
+/// affected.
 pub fn packets(bytes: &[u8]) {
     let Ok(mut fabric) = Fabric::new(&Topology::boards(3).chain(), Timing::SRIO) else {
         panic!("there can be such a fabric")
@@ -117,7 +118,8 @@ pub fn packets(bytes: &[u8]) {
     }
 }
 
-/// A text that is taken is a topology that can be or says why not, and in a fabric of it all reach all.
+/// A text that parses is either a valid topology or yields an error, and in a fabric built from it every endpoint reaches every
+/// other.
 pub fn topology(text: &str) {
     let topology = match text.parse::<Topology>() {
         Ok(topology) => topology,

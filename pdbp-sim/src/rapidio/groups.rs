@@ -1,4 +1,4 @@
-//! Groups that nodes open and close at run time, whose calls the switches carry out, for nodes whose frames the fabric carries.
+//! Groups that nodes open and close at run time, whose calls the switches perform, for nodes whose frames the fabric carries.
 //!
 //! A switch has a limited number of masks ([`MASKS`](super::MASKS)). A group that needs a switch without a free mask is refused.
 

@@ -1,27 +1,27 @@
-//! A fabric whose switches carry out collectives: the platform of a paper of 2021 and its library MPIRIO, in virtual time.
+//! A fabric whose switches perform collectives: the platform of a paper of 2021 and its library MPIRIO, in virtual time.
 //!
-//! S3 of the documents, "Design of a parallel communication interface for BWDSP", puts four signal processors and a switch on a board,
-//! connects boards by RapidIO, and lets switches replicate, merge and combine what processes send to each other. Modules, in the order in
-//! which a fabric is set up:
+//! S3 of the documents, "Design of a parallel communication interface for BWDSP", puts four signal processors and a switch on a
+//! board, connects boards by RapidIO, and lets switches replicate, merge and combine the data that processes exchange. Modules, in
+//! the order in which a fabric is set up:
 //!
 //! 1. [`Topology`]: boards, switches, links. [`Timing`]: latencies, rates and windows.
 //! 2. [`Tree`]: the result of Init: a spanning tree (Prim), ids along it, and the routing tables of the switches.
 //! 3. Packets, ports and switches: arbitration, replication, and the units that merge and combine.
 //! 4. [`mpirio`]: the library. A program is an `async` closure that runs once per process; see there for an example.
 //!
-//! A [network](crate::network) of PDBP's nodes runs on it as well ([`Ground::Fabric`](crate::network::Ground::Fabric)): a frame of its link
-//! layer is a message without acknowledgements.
+//! A [network](crate::network) of PDBP nodes also runs on it ([`Ground::Fabric`](crate::network::Ground::Fabric)): a frame of its
+//! link layer is a message without acknowledgements.
 //!
 //! # Rules
-//! * **Values are combined in the order of ports along the tree**, not of arrival, by [`pdbp_core::collective::combine`]. The same call gives
-//!   the same bits in every run on the same topology, with any timing.
+//! * **Values are combined in the order of ports along the tree**, not of arrival, by [`pdbp_core::collective::combine`]. The same
+//!   call gives the same bits in every run on the same topology, with any timing.
 //! * Packets of one source, destination and priority stay in order. A switch never sends a copy back out of the port it came in at.
 //! * A switch holds at most 64 packets of a group, and no member is further ahead of the others than that (`flow.rs`);
-//!   [`most_slots`](mpirio::Report::most_slots) and [`most_early`](mpirio::Report::most_early) report the maxima. A switch has masks for
-//!   [`MASKS`] groups; calls of further groups are carried out by messages.
-//! * An input accepts a packet only if it has a free buffer. A packet that a switch holds until others have come does not occupy its input
-//!   buffer, so there is no deadlock: on a tree a packet never turns back, and endpoints always accept.
-//! * A run depends on its arguments alone: equal arguments give an equal [`digest`](mpirio::Report::digest).
+//!   [`most_slots`](mpirio::Report::most_slots) and [`most_early`](mpirio::Report::most_early) report the maxima. A switch has
+//!   masks for [`MASKS`] groups; calls of further groups are performed by messages.
+//! * An input accepts a packet only if it has a free buffer. A packet that a switch holds until others have arrived does not occupy
+//!   its input buffer, so there is no deadlock: on a tree a packet never turns back, and endpoints always accept.
+//! * A run depends only on its arguments: equal arguments give an equal [`digest`](mpirio::Report::digest).
 //!
 //! # Not modelled
 //! * The contents of headers. They only count in a packet's length.
@@ -77,20 +77,20 @@ pub struct Mismatch {
 pub enum Error {
     /// The call is invalid; nothing was sent.
     Refused(Refused),
-    /// Switches do not carry out such calls.
+    /// Switches do not perform such calls.
     NotInSwitches {
-        /// Which.
+        /// The kind of call.
         kind: Kind,
     },
     /// Members of the group made different calls; every later call of the group fails with the same error.
     Mismatch(Mismatch),
-    /// A switch that the group needs has no mask left: its calls have to be carried out by messages.
+    /// A switch that the group needs has no mask left: its calls must be performed by messages.
     NoMask,
     /// All 65,536 group numbers are in use.
     NoNumber,
-    /// The list of a new group lacks the calling process, or names a rank twice.
+    /// The list of a new group lacks the calling process, or contains a rank twice.
     NotOfGroup {
-        /// The rank that is missing, or named twice.
+        /// The rank that is missing, or given twice.
         rank: usize,
     },
     /// There is no route to an endpoint.

@@ -1,4 +1,4 @@
-//! An operation of an endpoint: the packets it sends, what it waits for, and where that is stored.
+//! An operation of an endpoint: the packets it sends, what it waits for, and where received data is stored.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -124,8 +124,8 @@ impl Packet {
         matches!(self.kind, PacketKind::Message | PacketKind::Frame | PacketKind::Call | PacketKind::Result)
     }
 
-    /// Whether it is valid in a group of this many members: it belongs to a call that switches carry out, and its data has the length that its
-    /// position requires. Endpoints send no others.
+    /// Whether it is valid in a group of this many members: it belongs to a call that switches perform, and its data has the length
+    /// that its position requires. Endpoints send no other packets.
     pub(super) fn is_sound(&self, members: usize) -> bool {
         let (first, count) = (usize::from(self.run.0), usize::from(self.run.1));
         if first >= members || !(1..=members).contains(&count) {

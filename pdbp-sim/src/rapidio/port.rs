@@ -1,7 +1,7 @@
 //! Outputs: their queues, and the arbitration between these.
 //!
-//! Packets stay in one table, the [`Slab`], from when they are queued until they have arrived, and queues are linked lists through it: a
-//! packet that is forwarded does not move in memory.
+//! Packets stay in one table, the [`Slab`], from when they are queued until they have arrived. Queues are linked lists through it,
+//! so a forwarded packet does not move in memory.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ const PATIENCE: u8 = 16;
 /// The end of a list.
 const NONE: u32 = u32::MAX;
 
-/// The input buffer that a packet occupies in the switch it is in. It is named by the output at the other end of that link.
+/// The input buffer that a packet occupies in its current switch, identified by the output at the other end of that link.
 #[derive(Debug)]
 pub(super) enum Buffer {
     /// None: the packet was created here.
@@ -24,7 +24,7 @@ pub(super) enum Buffer {
 }
 
 impl Buffer {
-    /// Gives it up. Returns it if it is free now: no other copy shares it.
+    /// Gives the buffer up. Returns it if it is now free, that is, not shared with another copy.
     pub(super) fn take(&mut self) -> Option<usize> {
         match std::mem::replace(self, Self::None) {
             Self::None => None,
@@ -54,14 +54,14 @@ pub(super) struct Entry {
     /// Its length on a link.
     pub(super) bytes: u16,
     passed: u8,
-    /// Switches it has come to.
+    /// Number of switches it has reached.
     hops: u16,
     /// The next entry of its queue, or of the free list.
     next: u32,
 }
 
 impl Entry {
-    /// Counts a switch that the packet has come to. Returns how many it has come to.
+    /// Counts a switch that the packet has reached; returns how many it has reached.
     pub(super) fn count_hop(&mut self) -> usize {
         self.hops = self.hops.saturating_add(1);
         self.hops.into()
@@ -197,9 +197,9 @@ impl Output {
         self.longest = self.longest.max(self.waiting);
     }
 
-    /// Dequeues the packet to send next, if the other end has a buffer for it: of the highest priority, the shortest of the queues' heads, and of
-    /// equally short ones that which has waited longest. A head that has been overtaken [`PATIENCE`] times goes before all others of its
-    /// priority.
+    /// Dequeues the packet to send next, if the other end has a buffer for it. Among the heads of the queues of the highest
+    /// priority, that is the shortest one, and among equally short ones the one that has waited longest. A head that has been
+    /// overtaken [`PATIENCE`] times goes before all others of its priority.
     ///
     /// Only heads compete, so packets of one source, destination and priority stay in order.
     pub(super) fn pop(&mut self, slab: &mut Slab) -> Option<u32> {
@@ -235,13 +235,13 @@ impl Output {
         Some(next)
     }
 
-    /// A packet has been sent, and is on the link now.
+    /// Moves a packet that has been sent onto the link.
     pub(super) fn fly(&mut self, slab: &mut Slab, number: u32) {
         self.flying.push(slab, number);
         self.in_flight += 1;
     }
 
-    /// The packet that has been on the link for longest has arrived.
+    /// Takes the packet that has been on the link for longest, because it has arrived.
     pub(super) fn land(&mut self, slab: &mut Slab) -> Option<u32> {
         let number = self.flying.pop(slab)?;
         self.in_flight -= 1;

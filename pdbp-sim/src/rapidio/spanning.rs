@@ -67,10 +67,10 @@ impl fmt::Display for RoutingLoop {
 impl std::error::Error for RoutingLoop {}
 
 impl Tree {
-    /// Discovers the topology from its first endpoint, the host, and makes the tree.
+    /// Discovers the topology from its first endpoint, the host, and builds the tree.
     ///
     /// # Errors
-    /// A topology that cannot be.
+    /// Any error in the topology.
     pub fn new(topology: &Topology) -> Result<Self, TopologyError> {
         topology.check()?;
         let wires = Wires::of(topology);
@@ -129,8 +129,8 @@ impl Tree {
         Ok(())
     }
 
-    /// The switches that a message passes between two endpoints, in order. If the tables have a loop ([`check`](Self::check)), it is cut off
-    /// after one more switch than there are; from an endpoint that does not exist it is empty.
+    /// The switches that a message passes between two endpoints, in order. If the tables have a loop ([`check`](Self::check)), the
+    /// route is cut off after one more switch than there are; from an endpoint that does not exist it is empty.
     pub fn route(&self, from: u16, to: u16) -> Vec<usize> {
         let mut way: Vec<usize> = self.home.get(usize::from(from)).map(|home| home.0).into_iter().collect();
         while way.len() <= self.ports.len()
@@ -169,8 +169,8 @@ impl Tree {
         self.place[usize::from(id)]
     }
 
-    /// Overwrites one entry of a routing table for messages, as a faulty switch might. A packet that passes more switches than there are is
-    /// dropped.
+    /// Overwrites one entry of a routing table for messages, as a faulty switch might. A packet that passes more switches than
+    /// exist is dropped.
     ///
     /// # Panics
     /// If there is no such switch or endpoint.
@@ -289,7 +289,8 @@ impl Wires {
         Self(wires)
     }
 
-    /// Reads each port of each switch, nearest to the host first, as a host does that does not know the topology. Returns how many it read.
+    /// Reads each port of each switch, nearest to the host first, like a host that does not know the topology. Returns how many it
+    /// read.
     fn discover(&self, host: usize) -> usize {
         let mut known = vec![false; self.0.len()];
         known[host] = true;
@@ -360,10 +361,10 @@ pub(super) struct Members {
     pub(super) ids: Vec<u16>,
     /// The mask of each switch: its ports that lead to members. Only of switches with two or more such ports.
     masks: BTreeMap<usize, Vec<u8>>,
-    /// For each of these except the top: the port towards the top. The top is the switch of the group nearest to the root of the tree, where
-    /// what goes up turns round.
+    /// For each of these except the top: the port towards the top. The top is the switch of the group nearest to the root of the
+    /// tree, where upward packets turn round.
     ups: BTreeMap<usize, u8>,
-    /// Whether its switches have masks for it, and so carry out its calls.
+    /// Whether its switches have masks for it, and so perform its calls.
     pub(super) in_switches: bool,
 }
 

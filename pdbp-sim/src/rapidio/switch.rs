@@ -1,7 +1,7 @@
-//! How a switch handles a packet that has arrived: it forwards it by its routing table, replicates it (algorithm 1 of the paper), splits it,
-//! or hands it to its [unit](super::unit).
+//! How a switch handles an arrived packet: it forwards it by its routing table, replicates it (algorithm 1 of the paper), splits
+//! it, or hands it to its [unit](super::unit).
 //!
-//! For each group a switch has a mask of ports. **It never sends a copy back out of the port at which the packet came in.**
+//! For each group, a switch has a mask of ports. **It never sends a copy back out of the port at which the packet came in.**
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -88,7 +88,7 @@ impl Fabric {
             ) => {
                 self.drop_packet(at, &packet, place);
             }
-            // For example one that was in flight when its group was closed.
+            // For example, one that was in flight when its group was closed.
             _ if !self.is_of_group(at, port, &packet) => {
                 self.switches[at].dropped += 1;
                 self.release(&mut place);
@@ -125,8 +125,8 @@ impl Fabric {
         }
     }
 
-    /// Whether a packet may come in at this port: it is valid in its group, and neither claims a source behind another port nor, coming from
-    /// an endpoint, to be what only switches send.
+    /// Whether a packet may come in at this port: it is valid in its group, claims no source behind another port and, if it comes
+    /// from an endpoint, is not of a kind that only switches send.
     fn is_of_group(&self, at: usize, port: u8, packet: &Packet) -> bool {
         let Some(group) = self.groups.get(usize::from(packet.dest)) else { return false };
         if group.ids.is_empty() || !packet.is_sound(group.ids.len()) {

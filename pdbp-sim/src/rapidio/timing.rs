@@ -43,8 +43,9 @@ pub enum PortTime {
 }
 
 impl Timing {
-    /// The virtual platform of the paper at the 1 MHz of its tables: a cycle is 1 µs; a packet takes one at the endpoint and one in
-    /// each switch, and so does its acknowledgement in each switch, for which the sender waits before the next packet (the "handshake").
+    /// The virtual platform of the paper at the 1 MHz of its tables: a cycle is 1 µs. A packet takes one cycle at the endpoint and
+    /// one in each switch, and so does its acknowledgement in each switch, for which the sender waits before the next packet (the
+    /// "handshake").
     ///
     /// **`message` and `start` are fitted** to the two times that the paper's text gives for messages: see `pdbp rapidio paper`.
     pub const PAPER: Self = Self {
@@ -60,7 +61,7 @@ impl Timing {
         buffers: 8,
     };
 
-    /// Serial RapidIO of today: 16 Gb/s, 110 ns per switch, 10 ns per link, 0.5 µs of the processor per message. A cycle is 1 ns.
+    /// Today's Serial RapidIO: 16 Gb/s, 110 ns per switch, 10 ns per link, 0.5 µs of processor time per message. A cycle is 1 ns.
     pub const SRIO: Self = Self {
         frequency: 1_000_000_000,
         port: PortTime::Bytes(2),
@@ -85,7 +86,8 @@ impl Timing {
         cycles as f64 * 1e6 / self.frequency as f64
     }
 
-    /// How many cycles a packet of this many bytes occupies a port. `free`: an acknowledgement of an endpoint, see [`PortTime::Cycle`].
+    /// Returns how many cycles a packet of this many bytes occupies a port. `free`: an acknowledgement of an endpoint, see
+    /// [`PortTime::Cycle`].
     pub(super) fn occupied(&self, bytes: usize, free: bool) -> u64 {
         match self.port {
             PortTime::Cycle => u64::from(!free),

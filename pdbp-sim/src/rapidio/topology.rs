@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 /// Endpoints per board, each with one process.
 pub const BOARD: usize = 4;
-/// Maximum ports of a switch, as of those on the market.
+/// Maximum ports of a switch, as in switches on the market.
 pub const PORTS: usize = 18;
-/// Multicast masks of a switch, as of those on the market: the number of groups whose calls it can carry out.
+/// Multicast masks of a switch, as in switches on the market: the number of groups whose calls it can perform.
 pub const MASKS: usize = 40;
 /// Maximum endpoints of a fabric, and maximum switches.
 pub const ENDPOINTS: usize = 1 << 15;
@@ -262,8 +262,8 @@ impl Topology {
         self
     }
 
-    /// Lets messages use all links rather than those of the tree alone, by up*/down* routing: up towards the root until a route down leads to
-    /// the destination, then down, and never up again, which excludes deadlock. Collectives stay on the tree.
+    /// Lets messages use all links rather than only those of the tree, by up*/down* routing: up towards the root until a route down
+    /// leads to the destination, then down, and never up again, which excludes deadlock. Collectives stay on the tree.
     ///
     /// ```
     /// use pdbp_sim::rapidio::{Topology, Tree};
@@ -363,7 +363,7 @@ impl Topology {
 impl FromStr for Topology {
     type Err = TopologyError;
 
-    /// Parses the steps one by one. [`check`](Topology::check) says whether the whole is valid.
+    /// Parses the steps one by one. [`check`](Topology::check) reports whether the whole is valid.
     fn from_str(text: &str) -> Result<Self, TopologyError> {
         let mut steps = text.split(',').map(str::trim).zip(1..);
         steps.try_fold(Self::boards(0), |topology, (step, number)| {

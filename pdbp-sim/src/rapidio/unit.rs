@@ -1,10 +1,10 @@
-//! The processing unit of a switch: merges the packets of a gather (algorithm 2 of the paper), combines values, and counts arrivals at a
-//! barrier (algorithm 3).
+//! The processing unit of a switch: merges the packets of a gather (algorithm 2 of the paper), combines values, and counts arrivals
+//! at a barrier (algorithm 3).
 //!
-//! It knows in advance at which ports packets will come in: all of the group except the one towards the root ("the remaining port"); at the
-//! top, for calls whose result goes to all members, all of the group. It does one thing at a time. **Values are combined in the order of
-//! ports, not of arrival**, by the same [`combine`] that members call. Packets of a gather are merged while there is room to hold them
-//! ([`flow`](super::flow)), and forwarded as they are otherwise.
+//! It knows in advance at which ports packets will come in: all of the group except the one towards the root ("the remaining
+//! port"); at the top, for calls whose result goes to all members, all of the group. It does one thing at a time. **Values are
+//! combined in the order of ports, not of arrival**, by the same [`combine`] that members call. Packets of a gather are merged
+//! while there is room to hold them ([`flow`](super::flow)), and otherwise forwarded unchanged.
 
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::packet::{DATA, HIGHEST, Packet, PacketKind};
 use super::port::Buffer;
 use super::spanning::{Members, Tree};
 
-/// Packets of one position of a call, held until all have come.
+/// Packets of one position of a call, held until all of them have arrived.
 #[derive(Debug)]
 pub(super) struct Slot {
     /// The call of the first packet, and the rank of its source.
@@ -50,7 +50,7 @@ pub(super) fn blocks_in_packet(block: usize) -> usize {
 }
 
 impl Slot {
-    /// A slot for what comes to a switch at all ports of the group except `out`.
+    /// A slot for packets that come to a switch at any port of the group except `out`.
     fn new(call: Call, by: usize, (tree, at): (&Tree, usize), group: &Members, out: Option<u8>) -> Self {
         let held = match out {
             Some(out) if call.kind == Kind::Gather => {
@@ -201,8 +201,8 @@ fn fold(call: Call, parts: &mut [(u8, Arc<[u8]>)]) -> Arc<[u8]> {
     all.into()
 }
 
-/// Adds the blocks of a packet to those held. Returns the packets that leave now. As long as there is room, which blocks share a packet does
-/// not depend on the order of arrival.
+/// Adds the blocks of a packet to those held. Returns the packets that leave now. While there is room, the order of arrival does
+/// not affect which blocks share a packet.
 fn join(
     first: usize,
     blocks: &mut [Block],

@@ -1,9 +1,10 @@
 //! Up*/down* routing: tables by which messages use all links, without deadlock.
 //!
-//! The *up* end of a link is the one nearer to the root of the tree; if both are equally near, that of the lower number. A message goes down
-//! if a route down leads to its destination, else up. A switch that it reaches on the way down has a route down as well, so it never goes
-//! up after down, and the links that wait for each other form a path, first up, then down, that ends at an endpoint. Routes on the tree are
-//! of this kind, too, so collectives, which stay on the tree, and messages cannot deadlock with each other either.
+//! The *up* end of a link is the one nearer to the root of the tree; if both are equally near, the one with the lower number. A
+//! message goes down if a route down leads to its destination, otherwise up. A switch that it reaches on the way down has a route
+//! down as well, so it never goes up after down, and the links that wait for each other form a path, first up, then down, that ends
+//! at an endpoint. Routes on the tree are also of this kind, so collectives, which stay on the tree, and messages cannot deadlock
+//! with each other either.
 
 use super::spanning::{NO_PORT, Neighbor, Tree};
 
@@ -56,7 +57,7 @@ fn fill(tree: &Tree, order: &[usize], home: usize, ways: &mut [Route]) {
         let there = neighbors(tree, switch).filter(|(other, _)| is_up(tree, switch, *other) == up);
         there.filter_map(|(other, _)| ways[other].filter(|(_, down)| up || *down)).map(|way| way.0).min()
     };
-    // Routes down, leaves first: what is below a switch is known before the switch itself.
+    // Routes down, leaves first: the switches below a switch are known before the switch itself.
     for switch in order.iter().rev().filter(|switch| **switch != home) {
         ways[*switch] = shortest(ways, *switch, false).map(|steps| (steps + 1, true));
     }

@@ -27,7 +27,7 @@ pub struct Comm {
     pub(super) priority: u8,
 }
 
-/// An operation in progress. It goes on if this is dropped, and its result is lost.
+/// An operation in progress. If this is dropped, it continues, but its result is lost.
 #[derive(Debug)]
 #[must_use = "it is waited for with `wait`"]
 pub struct Started<'c> {
@@ -51,7 +51,7 @@ impl Started<'_> {
     /// Waits for its end, and returns its output.
     ///
     /// # Errors
-    /// Why it failed.
+    /// The error with which the operation failed.
     pub async fn wait(mut self) -> Result<Vec<u8>, Error> {
         poll_fn(|_| {
             self.poll();
@@ -84,11 +84,11 @@ impl Comm {
         Self { priority: self.priority, ..Self::new(&self.world, self.id, group) }
     }
 
-    /// The communicator of some members of this one, who keep their relative order whatever the order of the list. Processes that name the
-    /// same members share a group. It keeps its masks in the switches until the program ends.
+    /// The communicator of some members of this one, which keep their relative order whatever the order of the list. Processes that
+    /// list the same members share a group. It keeps its masks in the switches until the program ends.
     ///
     /// # Errors
-    /// Invalid ranks, a list that lacks this process or names a rank twice, and [`Error::NoNumber`].
+    /// Invalid ranks, a list that lacks this process or contains a rank twice, and [`Error::NoNumber`].
     pub fn of(&self, ranks: &[usize]) -> Result<Self, Error> {
         let members = self.size();
         if let Some(rank) = ranks.iter().copied().find(|rank| *rank >= members) {
@@ -105,18 +105,18 @@ impl Comm {
         Ok(Self { priority: self.priority, ..Self::new(&self.world, self.id, group) })
     }
 
-    /// Whether switches carry out its calls. If a switch had no [mask](crate::rapidio::MASKS) left, members do it by messages.
+    /// Whether switches perform its calls. If a switch had no [mask](crate::rapidio::MASKS) left, members perform them by messages.
     pub fn in_switches(&self) -> bool {
         self.world.borrow().fabric.groups[usize::from(self.group)].in_switches
     }
 
-    /// Sets the priority of messages sent from now on: from 0, the default, to one below [`HIGHEST`]. In switches they may overtake messages of
-    /// lower priority that were sent to the same process before, even with the same tag.
+    /// Sets the priority of messages sent from now on: from 0, the default, to one below [`HIGHEST`]. In switches they may overtake
+    /// earlier messages of lower priority to the same process, even with the same tag.
     pub fn set_priority(&mut self, priority: u8) {
         self.priority = priority.min(HIGHEST - 1);
     }
 
-    /// The time in cycles, start-up included.
+    /// The time in cycles, including start-up.
     pub fn time(&self) -> u64 {
         self.world.borrow().fabric.now
     }
@@ -164,7 +164,7 @@ impl Comm {
         Ok(self.started(key))
     }
 
-    /// Sends a message; complete when all of it has been acknowledged.
+    /// Sends a message; completes when all of it has been acknowledged.
     ///
     /// # Errors
     /// See [`Error`].
@@ -210,11 +210,11 @@ impl Comm {
         out.wait().await.map(drop)
     }
 
-    /// Starts a call of all members, which the switches carry out, with this input and output ([`Call::lengths`]). [`Started::wait`] returns the
-    /// output.
+    /// Starts a call of all members, performed by the switches, with this input and output ([`Call::lengths`]). [`Started::wait`]
+    /// returns the output.
     ///
     /// # Errors
-    /// [`Error::Refused`], [`Error::NotInSwitches`] and [`Error::NoMask`]; the call does not count then.
+    /// [`Error::Refused`], [`Error::NotInSwitches`] and [`Error::NoMask`]; the call then does not count.
     pub fn start(&mut self, call: Call, input: Vec<u8>, output: Vec<u8>) -> Result<Started<'_>, Error> {
         call.check(self.size(), self.rank(), input.len(), output.len())?;
         let in_switches = matches!(
@@ -236,7 +236,7 @@ impl Comm {
         Ok(self.started(key))
     }
 
-    /// Returns when all members have called it.
+    /// Returns once all members have called it.
     ///
     /// # Errors
     /// See [`Error`], here and below.
@@ -318,7 +318,7 @@ impl Comm {
         Ok(())
     }
 
-    /// A call by the switches, or by messages if the group has no masks.
+    /// Performs a call by the switches, or by messages if the group has no masks.
     async fn call(&mut self, call: Call, input: Vec<u8>, output: Vec<u8>) -> Result<Vec<u8>, Error> {
         if self.in_switches() {
             return self.start(call, input, output)?.wait().await;

@@ -1,8 +1,8 @@
 //! Collectives in software: the steps of [`pdbp_core::collective`] over MPIRIO's own messages, as on a fabric whose switches only forward.
 //!
-//! These messages have matching, order and windows already, and members do not fail, so the steps are performed one by one, without the
-//! headers and windows that [`Running`](pdbp_core::collective::Running) needs over a transport. That is the best that software can do on
-//! such a fabric.
+//! These messages already have matching, order and windows, and members do not fail, so the steps are performed one by one, without
+//! the headers and windows that [`Running`](pdbp_core::collective::Running) needs over a transport. That is the best that software
+//! can do on such a fabric.
 
 use std::collections::VecDeque;
 
@@ -18,11 +18,13 @@ pub(super) const PIECE: usize = 16 << 10;
 const CALLS: u64 = 1 << 32;
 
 impl Comm {
-    /// Carries out a call of all members by messages of up to `piece` bytes: by this algorithm, or by the default for such calls. Input and output
-    /// have the lengths that [`Call::lengths`] says; the output is returned. All members must pass the same call, algorithm and `piece`.
+    /// Performs a call of all members by messages of up to `piece` bytes, with this algorithm or the default for such calls. Input
+    /// and output must have the lengths given by [`Call::lengths`]; the output is returned. All members must pass the same call,
+    /// algorithm and `piece`.
     ///
     /// # Errors
-    /// [`Error::Refused`]; [`Error::NotInSwitches`] for functions of the program and calls that the algorithm cannot do; errors of messages.
+    /// [`Error::Refused`]; [`Error::NotInSwitches`] for functions of the program and calls that the algorithm cannot perform;
+    /// errors of messages.
     pub async fn by_messages(
         &mut self,
         call: Call,
@@ -73,7 +75,7 @@ impl Comm {
 
     fn send_part(&self, to: usize, data: Vec<u8>) -> Started<'static> {
         let (tag, id) = (CALLS | u64::from(self.group), self.id);
-        // The steps name members.
+        // The steps refer to members by rank.
         let to = self.members[to];
         let key = self.world.borrow_mut().fabric.start_send(id, to, tag, self.priority, data);
         self.started(key)

@@ -1,4 +1,4 @@
-//! MPIRIO: what a program on the fabric calls.
+//! MPIRIO: the library that programs on the fabric call.
 //!
 //! ```
 //! use pdbp_core::collective::Op::Sum;
@@ -33,10 +33,11 @@
 //! | `MPIRIO_Bcast`, `_Gather`, `_Scatter`, `_Reduce`, `_Barrier` | [`Comm::broadcast`], [`Comm::gather`], [`Comm::scatter`], [`Comm::reduce`], [`Comm::barrier`]; also [`Comm::all_reduce`]; [`Comm::start`] with any of them |
 //! | `MPIRIO_time`, `MPIRIO_traffic`, `sys_flow` | [`Comm::time`], [`Comm::traffic`], [`Report::flow`] |
 //!
-//! Beyond it: [`Comm::of`] makes groups, [`Comm::by_messages`] does a call as software does that has no such switches.
+//! In addition, [`Comm::of`] makes groups, and [`Comm::by_messages`] performs a call the way software does without such switches.
 //!
-//! Ranks in the group of all are ids on the fabric, along its tree; the host is rank 0. **Processes make the same calls on a group in
-//! the same order.** Those that do not get [`Error::Mismatch`](super::Error::Mismatch), or [`RunError::Stuck`] says who waits for what.
+//! Ranks in the group of all are ids on the fabric, along its tree; the host is rank 0. **Processes must make the same calls on a
+//! group in the same order.** Those that do not get [`Error::Mismatch`](super::Error::Mismatch), or [`RunError::Stuck`] lists which
+//! processes wait and for what.
 
 mod comm;
 mod messages;

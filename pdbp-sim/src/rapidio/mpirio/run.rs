@@ -53,10 +53,10 @@ pub struct Report<T> {
     pub held: usize,
     /// Packets dropped by switches and endpoints.
     pub dropped: u64,
-    /// Groups whose calls were carried out by messages, since a switch had no mask left for them.
+    /// Groups whose calls were performed by messages, because a switch had no mask left for them.
     pub without_masks: usize,
-    /// The maximum number of packets of one group that a switch held until others came: at most 64 to be combined, and at most 64 to be
-    /// merged.
+    /// The maximum number of packets of one group that a switch held until others arrived: at most 64 to be combined, and at most
+    /// 64 to be merged.
     pub most_slots: usize,
     /// The maximum number of packets at an endpoint for calls that its process had not started.
     pub most_early: usize,
@@ -68,7 +68,7 @@ pub struct Report<T> {
     pub most_planned: usize,
     /// Ports read by Init to discover the topology.
     pub reads: usize,
-    /// A hash of all events, in their order.
+    /// A hash of all events, in order.
     pub digest: u64,
 }
 
@@ -96,7 +96,7 @@ impl<T> Report<T> {
 pub enum RunError {
     /// The topology is invalid.
     Topology(TopologyError),
-    /// Deadlock: processes wait, and no event is left.
+    /// Deadlock: processes wait, but no events are left.
     Stuck {
         /// Cycles since the start.
         at: u64,
@@ -127,12 +127,13 @@ impl From<TopologyError> for RunError {
 
 type Process<'p, T> = Option<Pin<Box<dyn Future<Output = T> + 'p>>>;
 
-/// Runs a program with a process on each endpoint until all have ended.
+/// Runs a program with one process on each endpoint until all have ended.
 ///
 /// # Errors
-/// An invalid topology, and deadlock.
+/// An invalid topology, or a deadlock.
 ///
 /// # Panics
+/// Panics if the program panics.
 /// When the program does.
 pub fn run<T>(
     topology: &Topology,

@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// A number that reductions combine: integers of 8 to 64 bits, `f32`, `f64`.
 pub trait Number: Copy + FromBytes + IntoBytes + Immutable {
-    /// What it is.
+    /// The type of the number.
     const ELEMENT: Element;
 }
 

@@ -1,4 +1,4 @@
-//! What is wrong is refused, or told by name.
+//! Errors are refused, or reported by name.
 
 use pdbp_core::collective::Op::{And, Sum};
 use pdbp_core::collective::{Call, Kind, Refused};
@@ -53,7 +53,7 @@ fn topologies_are_text_too_and_what_is_no_step_is_named() {
     );
 }
 
-/// A text of steps, some of which are none, and some of which cannot be done.
+/// Draws a text of steps, some of which are invalid, and some impossible.
 fn draw_text(random: &mut Random) -> String {
     const WHOLE: [&str; 12] = [
         "chain",
@@ -118,7 +118,7 @@ fn texts_drawn_at_random_are_topologies_or_refused_with_the_step_that_is_wrong()
                     }
                     other => panic!("seed {seed}: {other:?} for {text:?}"),
                 }
-                // What to do is said behind a semicolon.
+                // The remedy follows a semicolon.
                 assert!(error.to_string().contains("; "), "seed {seed}: {error}");
             }
         }
@@ -130,7 +130,7 @@ fn texts_drawn_at_random_are_topologies_or_refused_with_the_step_that_is_wrong()
 fn tables_by_which_nothing_arrives_are_told() {
     let mut tree = Tree::new(&Topology::boards(3).chain()).unwrap();
     assert_eq!(tree.check(), Ok(()));
-    // Switch 1 sends what is for endpoint 11 back to switch 0.
+    // Switch 1 sends packets for endpoint 11 back to switch 0.
     tree.set(1, 11, 4);
     assert_eq!(tree.check(), Err(RoutingLoop { dest: 11, switches: vec![0, 1] }));
 }
@@ -150,7 +150,7 @@ fn calls_that_cannot_be_are_refused_before_anything_is_sent() {
         assert_eq!(refused[1], Err(Error::Refused(Refused::ToItself { rank: own })));
         let no = world.start(Call::moving(Kind::AllToAll, 0, 1), vec![0; 4], vec![0; 4]).unwrap_err();
         assert_eq!(no, Error::NotInSwitches { kind: Kind::AllToAll });
-        // They do not count.
+        // Refused calls do not count.
         world.barrier().await.unwrap();
     });
     assert_eq!(report.unwrap().traffic, 4);
@@ -158,7 +158,7 @@ fn calls_that_cannot_be_are_refused_before_anything_is_sent() {
 
 #[test]
 fn members_that_call_different_things_are_all_told() {
-    // In the slots of a switch: another operation at one member. At an endpoint: another kind.
+    // In the slots of a switch: another operation at one member. At an endpoint: another kind of call.
     for odd in [0, 5, 15] {
         let report = mpirio::run(&Topology::boards(4).tree(4), Timing::PAPER, async |mut world| {
             let op = if world.rank() == odd { pdbp_core::collective::Op::Max } else { Sum };
@@ -209,7 +209,7 @@ fn a_message_of_another_length_is_told_to_its_receiver() {
     assert_eq!(report.unwrap().results[1], Err(Error::Length { from: 0, bytes: 5, wanted: 6 }));
 }
 
-/// Each of many packets is of another call than that of the others.
+/// Each of many packets belongs to a different call than the others'.
 #[test]
 fn a_mismatch_is_told_once_by_each_that_sees_it() {
     let timing = Timing::SRIO;
@@ -220,7 +220,7 @@ fn a_mismatch_is_told_once_by_each_that_sees_it() {
         fabric.start_call(id, (0, 1), call, Vec::new(), vec![0; bytes]);
     }
     while fabric.step() {}
-    // Endpoints answer no broadcast, so that this is what they have told.
+    // Endpoints do not answer broadcasts, so these are their mismatch reports.
     let told = |id: u16| {
         let endpoint = &fabric.endpoints[usize::from(id)];
         fabric.outputs[endpoint.output].answers

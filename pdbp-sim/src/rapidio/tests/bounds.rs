@@ -1,4 +1,4 @@
-//! How far members may be ahead, groups without masks, and calls by messages.
+//! How far members may be ahead, groups without masks, and calls performed by messages.
 
 use pdbp_core::collective::Op::Sum;
 use pdbp_core::collective::{Algorithm, Call, Element, Kind};
@@ -26,7 +26,7 @@ fn a_root_waits_for_a_member_that_computes_once_it_is_64_packets_ahead() {
                 world.compute(LATE).await;
             }
             for round in 0..10 {
-                // Roots take turns, so that no root sees by its own calls how far the late one is.
+                // Roots take turns, so no root learns from its own calls how far the late member is.
                 let root = round % 3;
                 let mut data = vec![if rank == root { round } else { 0 }; 1000];
                 world.broadcast(root, &mut data).await.unwrap();
@@ -48,7 +48,7 @@ fn a_root_waits_for_a_member_that_computes_once_it_is_64_packets_ahead() {
 #[test]
 fn what_members_give_fills_no_more_than_64_places_of_a_switch() {
     for timing in TIMINGS {
-        // Blocks of two members fill a packet, and one of each two is late.
+        // The blocks of two members fill a packet, and one of each two members is late.
         let report = run(&Topology::boards(40).tree(4), timing, async |mut world| {
             let (rank, members) = (world.rank(), world.size());
             if rank % 2 == 1 {
@@ -122,7 +122,7 @@ fn groups_for_which_switches_have_no_mask_left_call_by_messages() {
         world.barrier().await.unwrap();
         by_messages
     });
-    // The top has one of the group of all; a switch of a board one more, for that of the board.
+    // The top switch has one mask for the group of all; a switch of a board has one more, for the board's group.
     assert_eq!((report.without_masks, report.results[0]), (12, 12));
 }
 

@@ -1,4 +1,4 @@
-//! Calls in the switches.
+//! Calls performed by the switches.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::rapidio::mpirio::{self, Report};
 use crate::rapidio::spanning::Neighbor;
 use crate::rapidio::{PortTime, Timing, Topology, Tree};
 
-/// Other times, so that packets come in another order.
+/// Different timings, so that packets arrive in different orders.
 const TIMINGS: [Timing; 4] = [
     Timing::PAPER,
     Timing::SRIO,
@@ -27,7 +27,7 @@ const TIMINGS: [Timing; 4] = [
     },
 ];
 
-/// The values of all endpoints that a switch does not reach by `out`, folded in the order of ports.
+/// Folds the values of all endpoints that a switch does not reach through `out`, in the order of ports.
 fn fold(tree: &Tree, switch: usize, out: Option<u8>, op: Op, values: &[Vec<f32>]) -> Vec<f32> {
     let mut all: Option<Vec<u8>> = None;
     for (neighbor, port) in tree.ports()[switch].iter().zip(0u8..) {
@@ -104,7 +104,7 @@ fn reductions_have_the_bits_of_a_fold_by_the_tree_with_any_timing() {
     }
 }
 
-/// Broadcast, scatter, gather and barrier of drawn lengths, some on boards only.
+/// Runs broadcast, scatter, gather and barrier with drawn lengths, some on boards only.
 fn moves(seed: u64, timing: Timing) -> Report<u64> {
     let topology = draw(&mut Random::new(seed), 20);
     let report = mpirio::run(&topology, timing, async |mut world| {
@@ -166,7 +166,7 @@ fn a_broadcast_crosses_each_edge_of_the_tree_once_and_no_other_link() {
             assert_eq!(data, [root; 20]);
         });
         let report = report.unwrap();
-        // Switches behind which nobody is are not in the group.
+        // Switches without endpoints behind them are not in the group.
         let mut crossed = BTreeMap::new();
         report
             .links

@@ -1,4 +1,4 @@
-//! The fabric on topologies that are drawn at random, against the rules it promises and a fold by the tree.
+//! Tests the fabric on randomly drawn topologies, against the rules it promises and a fold along the tree.
 
 mod bad;
 mod bounds;
@@ -12,7 +12,7 @@ mod rows;
 use super::{PORTS, Topology};
 use crate::random::Random;
 
-/// A connected topology of up to `most` switches, some of them without endpoints, with links that the tree does not need.
+/// Draws a connected topology of up to `most` switches, some of them without endpoints, with links that the tree does not need.
 fn draw(random: &mut Random, most: u64) -> Topology {
     let switches = 1 + random.below(most) as usize;
     let mut ports = vec![0; switches];
@@ -23,7 +23,7 @@ fn draw(random: &mut Random, most: u64) -> Topology {
         topology.link_of_weight(a, b, 1 + weight as u32)
     };
     for switch in 1..switches {
-        // To one of the last few, so that none has too many ports.
+        // To one of the last few switches, so that none has too many ports.
         let back = 1 + random.below(4.min(switch as u64)) as usize;
         topology = link(topology, switch, switch - back, random.below(3));
     }

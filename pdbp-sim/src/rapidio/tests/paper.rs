@@ -1,11 +1,11 @@
-//! What the text of the paper says in numbers.
+//! Checks the figures in the text of the paper.
 
 use pdbp_core::collective::Op::Sum;
 
 use crate::rapidio::mpirio::{self, Report};
 use crate::rapidio::{Timing, Topology};
 
-/// Process 0 sends 10,000 bytes to the others in turn, to each its share.
+/// Process 0 sends 10,000 bytes to the others in turn, each its share.
 fn in_turn(boards: usize, timing: Timing) -> Report<u64> {
     let report = mpirio::run(&Topology::boards(boards).chain(), timing, async |mut world| {
         let share = vec![7u8; 10_000 / (world.size() - 1)];
@@ -57,7 +57,7 @@ fn calls_that_fit_a_packet_cross_each_edge_of_the_tree_once() {
             assert!(report.links.iter().all(|link| link.requests.iter().sum::<u64>() == 1));
             assert_eq!((report.crossings(), report.held), (edges as u64, 0));
         }
-        // So many blocks that all fit a packet: 4 bytes each up to 62 others, then one bit would not do.
+        // Few enough blocks that all fit one packet: with 4 bytes each, up to 62.
         if members <= 64 {
             let gather = mpirio::run(&topology, Timing::PAPER, async |mut world| {
                 let mut all = vec![0; if world.rank() == 0 { members } else { 0 }];
@@ -76,8 +76,8 @@ fn what_is_gathered_fills_packets_on_each_edge() {
         world.gather(0, &[world.rank() as u32], &mut all).await.unwrap();
         assert!(all.iter().zip(0..).all(|(block, rank)| *block == rank));
     });
-    // By levels: 255 endpoints send and one gets the blocks of 255 others in ⌈1020 / 248⌉ packets; 63 boards of 16 bytes, 15 of 64, 3 of
-    // 256 that need two; and on the way to the root there come those of 240 and 252 others.
+    // By levels: 255 endpoints send, and one gets the blocks of 255 others in ⌈1020 / 248⌉ packets; 63 boards of 16 bytes, 15 of
+    // 64, 3 of 256 that need two; and the blocks of 240 and 252 other endpoints arrive on the way to the root.
     let report = report.unwrap();
     let into_root = [252u64.div_ceil(62), 240u64.div_ceil(62), 192u64.div_ceil(62)].iter().sum::<u64>();
     assert_eq!(report.crossings(), 255 + 255u64.div_ceil(62) + 63 + 15 + 3 * 2 + into_root);

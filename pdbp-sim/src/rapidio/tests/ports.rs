@@ -1,4 +1,4 @@
-//! Who is next at an output.
+//! Which packet an output sends next.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Packets that no program has asked for come from an endpoint: malformed, of groups that there are not, twice, out of order, too long.
+//! An endpoint sends packets that no program has requested: malformed, of groups that do not exist, twice, out of order, too long.
 
 use std::sync::Arc;
 
@@ -47,24 +47,24 @@ fn send(fabric: &mut Fabric, packet: Packet) {
     fabric.push(output, 0, packet, Buffer::None);
 }
 
-/// None of these is of the group of all, whose members call the sum meanwhile.
+/// None of these packets belongs to the group of all, whose members meanwhile call the sum.
 fn unsound() -> Vec<Packet> {
     let sum = call(SUM, VALUES);
     let reduce = |op| call(Call { kind: Kind::Reduce, op, ..SUM }, VALUES);
     let gather = call(GATHER, 20);
     let mut packets = vec![
-        // Groups that there are not, and one that this endpoint is not in.
+        // Groups that do not exist, and one that this endpoint is not in.
         Packet { dest: 9, ..sum.clone() },
         Packet { dest: u16::MAX, ..sum.clone() },
         Packet { dest: 1, ..sum.clone() },
         Packet { dest: 1, ..packet(PacketKind::Taken, Call::moving(Kind::Barrier, 0, 0), 0) },
-        // In the name of others.
+        // With the source of another endpoint.
         Packet { source: 2, ..sum.clone() },
         Packet { source: 999, ..sum.clone() },
         packet(PacketKind::Result, SUM, VALUES),
         packet(PacketKind::Granted, Call::moving(Kind::Barrier, 0, 0), 0),
         packet(PacketKind::Answer, Call { op: None, ..SUM }, 0),
-        // Calls that there are not, or that switches do not do.
+        // Calls that do not exist, or that switches do not perform.
         call(Call::moving(Kind::AllToAll, 0, 20), 20),
         call(Call::moving(Kind::Tagged, 0, 20), 20),
         call(Call { root: 12, ..GATHER }, 20),
@@ -74,7 +74,8 @@ fn unsound() -> Vec<Packet> {
         call(Call { element: Element::F32, op: Some(Op::Xor), ..SUM }, VALUES),
         call(Call { element: Element::Bytes, op: Some(Op::Function), ..SUM }, VALUES),
         reduce(None),
-        // What only the root sends, and what it does not; what members take is no call, and calls are counted from 1.
+        // Packets that only the root sends, and packets that it never sends; reports of members are not calls, and calls are
+        // numbered from 1.
         call(Call { root: 0, ..BROADCAST }, DATA),
         call(Call { root: 5, ..SCATTER }, DATA),
         call(Call { root: 6, ..GATHER }, 20),
@@ -82,11 +83,11 @@ fn unsound() -> Vec<Packet> {
         packet(PacketKind::Taken, Call { root: 12, bytes: 300, ..GATHER }, 0),
         Packet { number: 0, ..packet(PacketKind::Taken, SUM, 0) },
         Packet { number: 0, ..sum.clone() },
-        // Members that there are not.
+        // Members that do not exist.
         Packet { run: (12, 1), ..gather.clone() },
         Packet { run: (6, 0), ..gather.clone() },
         Packet { run: (6, u16::MAX), ..gather.clone() },
-        // Of those on another board.
+        // Blocks of members on another board.
         Packet { run: (0, 1), ..gather.clone() },
         Packet { run: (6, 3), ..call(GATHER, 60) },
     ];
@@ -202,7 +203,7 @@ fn draw(random: &mut Random) -> Packet {
     }
 }
 
-/// Whatever comes, all that happens comes to an end, and who calls gets something or waits; members of another group are not disturbed.
+/// Whatever packets come, the run terminates, and each caller gets a result or waits; members of another group are not affected.
 #[test]
 fn whatever_comes_nothing_goes_on_for_ever_and_other_groups_do_not_notice() {
     for seed in 0..300 {

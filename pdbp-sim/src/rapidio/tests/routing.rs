@@ -1,4 +1,4 @@
-//! Messages and the ways that they take.
+//! Messages and their routes.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::rapidio::mpirio;
 use crate::rapidio::spanning::Neighbor;
 use crate::rapidio::{Timing, Topology, Tree};
 
-/// The links, as (switch, port), that a packet takes by some tables.
+/// Returns the links, as (switch, port), that a packet takes by the given tables.
 fn links(tree: &Tree, port: fn(&Tree, usize, u16) -> Option<u8>, from: u16, to: u16) -> Vec<(usize, u8)> {
     let mut links = vec![];
     let mut at = tree.home(from).0;
@@ -25,7 +25,8 @@ fn links(tree: &Tree, port: fn(&Tree, usize, u16) -> Option<u8>, from: u16, to: 
     links
 }
 
-/// The next links of packets that have come by each link: those of messages, and those of collectives, which take the tree.
+/// Returns, for each link, the next links of packets that came over it: those of messages, and those of collectives, which take the
+/// tree.
 fn waits(tree: &Tree) -> BTreeSet<((usize, u8), (usize, u8))> {
     let mut waits = BTreeSet::new();
     for from in 0..tree.endpoints() as u16 {
@@ -61,7 +62,7 @@ fn every_endpoint_reaches_every_other_and_no_links_wait_for_each_other_in_a_circ
                 "seed {seed}"
             );
         }
-        // What nobody waits for any more is taken away until nothing is left.
+        // Removes links that nothing waits for any more, until none are left.
         let mut waits = waits(&tree);
         while !waits.is_empty() {
             let before = waits.len();
@@ -115,8 +116,7 @@ fn with_up_down_tables_messages_never_go_up_after_down_and_take_links_that_the_t
     assert!(shorter > 100, "{shorter}");
 }
 
-/// Each process sends messages of drawn lengths and priorities to drawn others, all at once, and all call something in the switches
-/// meanwhile.
+/// Each process sends messages of drawn lengths and priorities to drawn others, all at once, while all make calls in the switches.
 #[test]
 fn messages_arrive_once_and_in_order_and_the_fewest_buffers_suffice() {
     for seed in 0..25 {
@@ -155,7 +155,7 @@ fn messages_arrive_once_and_in_order_and_the_fewest_buffers_suffice() {
             let report = report.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
             let (sent, received) =
                 report.packets.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-            // Of the 5 packets of the broadcast each came to all but one.
+            // Each of the 5 packets of the broadcast reaches all but one endpoint.
             let copies = 5 * (endpoints as u64 - 2);
             assert_eq!((sent + copies, report.dropped, report.held), (received, 0, 0), "seed {seed}");
         }
@@ -182,7 +182,7 @@ fn what_has_no_way_is_dropped_counted_and_told() {
     assert_eq!(fabric.held(), 0);
 }
 
-/// The second one waited for ever behind the first, which had ended before all of it was sent.
+/// Regression: the second one waited forever behind the first, which had ended before all of it was sent.
 #[test]
 fn each_of_several_messages_to_where_no_route_leads_is_told_so() {
     use crate::rapidio::Error;
@@ -217,7 +217,7 @@ fn the_middle_board_of_a_chain_takes_a_flow_of_high_priority_first() {
         },
     );
     let times = report.unwrap().results;
-    // 80 packets each, one per cycle: alone, its last one comes after 80 and some; that of the others after 320.
+    // 80 packets each, one per cycle: alone, the last one arrives after a little over 80 cycles; that of the others after 320.
     assert!(times[11] < 120 && times[8..11].iter().all(|time| *time > 240), "{times:?}");
 }
 
@@ -226,7 +226,7 @@ fn what_tables_send_round_in_a_circle_is_dropped_and_told() {
     use crate::rapidio::Error;
     use crate::rapidio::fabric::Fabric;
     let mut fabric = Fabric::new(&Topology::boards(3).chain(), Timing::PAPER).unwrap();
-    // Switch 1 sends what is for endpoint 11 back to switch 0.
+    // Switch 1 sends packets for endpoint 11 back to switch 0.
     fabric.tree.set(1, 11, 4);
     assert_eq!(fabric.tree.route(0, 11), [0, 1, 0, 1]);
     let lost = fabric.start_send(0, 11, 0, 0, vec![1; 100]);

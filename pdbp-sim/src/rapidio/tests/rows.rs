@@ -1,4 +1,4 @@
-//! The table of bad input of the design over MPIRIO, and values whose combination is laid down.
+//! The table of bad input in the design, tested over MPIRIO, and values whose combination is specified.
 
 use pdbp_core::collective::Op::{self, Max, Min, Product, Sum};
 use pdbp_core::collective::{Call, Element, Kind};
@@ -8,7 +8,7 @@ use crate::rapidio::{DATA, Error, Timing, Topology};
 
 const TIMINGS: [Timing; 2] = [Timing::PAPER, Timing::SRIO];
 
-/// Whoever has the NaN, and whoever is the root: NaN wins, and −0 is below +0.
+/// Whichever endpoint has the NaN, and whichever is the root: NaN wins, and −0 is below +0.
 #[test]
 fn nan_wins_and_minus_zero_is_below_zero_in_switches() {
     for timing in TIMINGS {
@@ -38,7 +38,8 @@ fn nan_wins_and_minus_zero_is_below_zero_in_switches() {
     }
 }
 
-/// Every pair of calls that differ in one thing: those that meet it are told, and so are all at the next call.
+/// Every pair of calls that differ in one respect: the members that hit the difference are told, and so are all members at the next
+/// call.
 #[test]
 fn each_thing_in_which_calls_may_differ_is_found() {
     let usual = Call::reducing(Kind::AllReduce, 0, Element::U32, Op::Sum, 400);
@@ -69,7 +70,7 @@ fn each_thing_in_which_calls_may_differ_is_found() {
                         assert_ne!(mismatch.one.1, mismatch.other.1);
                     }
                 }
-                // It sends nothing in its call, and the others wait for it: all are named.
+                // It sends nothing in its call, and the others wait for it: all are listed.
                 Err(RunError::Stuck { waiting, .. }) => {
                     let sends_nothing = match other.kind {
                         Kind::Broadcast | Kind::Scatter => other.root != odd,
@@ -84,7 +85,7 @@ fn each_thing_in_which_calls_may_differ_is_found() {
     }
 }
 
-/// Each waits for the other as the root: in virtual time nothing moves, and both are named with what they wait in.
+/// Each waits for the other as the root: in virtual time nothing moves, and both are listed with the call that they wait in.
 #[test]
 fn two_that_wait_for_each_other_as_the_root_are_named() {
     let report =
@@ -111,7 +112,7 @@ fn two_groups_in_another_order_than_the_rest_are_named() {
     assert!(waiting[2].1[0].contains("group"), "{waiting:?}");
 }
 
-/// A call with nothing is over at once, and counts: who has called something there is found at the next call.
+/// A call without data completes at once but counts: a member that called something different there is detected at the next call.
 #[test]
 fn a_call_with_nothing_counts() {
     for timing in TIMINGS {
