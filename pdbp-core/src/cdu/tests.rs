@@ -242,7 +242,7 @@ proptest! {
         prop_assert_eq!(unpack(&body[..length]), Ok(expected));
     }
 
-    /// What a sender packs into lent room is, byte by byte, what the packer would have packed.
+    /// A sender that packs into lent room produces, byte by byte, what the packer would have packed.
     #[test]
     fn trains_in_lent_room_are_those_of_the_packer(
         messages in vec(message(), 0..8),

@@ -1,4 +1,4 @@
-//! Whatever is delivered in whatever order is read once, as a simple oracle says.
+//! Everything delivered, in any order, is read once, as a simple oracle predicts.
 
 mod cases;
 mod streams;
@@ -34,7 +34,7 @@ struct Source {
     umb: Umb<'static, HeapMemory>,
     commands: VecDeque<Delivery>,
     arrivals: VecDeque<Arrival>,
-    /// Holds that are out.
+    /// Number of holds that are out.
     held: Rc<()>,
     /// Bytes available for reassembly.
     room: usize,
@@ -167,7 +167,7 @@ fn route(source: u16, class: CduClass, command: u16) -> Route {
     Route::new(class, command, part(source), part(9))
 }
 
-/// What a reader sees of a message.
+/// A message as seen by its reader.
 type Read = (u16, u16, bool, Vec<u8>);
 
 fn next(inbox: &mut TestInbox, source: &mut Source) -> Option<Read> {
@@ -233,7 +233,7 @@ enum Operation {
         from: u16,
         bytes: usize,
     },
-    /// The next segment of a stream; 3 ends it, 4 gives it up, 5 breaks it off.
+    /// The next segment of a stream; 3 ends it, 4 aborts it, 5 breaks it off.
     Segment {
         number: u32,
         how: u8,
@@ -261,7 +261,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// What should be read: plain queues.
+/// The expected reads: plain queues.
 #[derive(Default)]
 struct Oracle {
     commands: VecDeque<Read>,
@@ -294,13 +294,13 @@ proptest! {
                 operation => apply(operation, &mut source, &mut inbox, &mut oracle)?,
             }
         }
-        // All the rest, whatever was stalled.
+        // Everything else, whatever was stalled.
         loop {
             let some = read_stream(&mut source, &mut inbox, &mut oracle, &mut open)?;
             match next(&mut inbox, &mut source) {
                 Some(read) => expect(read, &mut oracle)?,
                 None if some => {}
-                // The look for messages may have made room for what was stalled.
+                // Looking for messages may have made room for stalled arrivals.
                 None if read_stream(&mut source, &mut inbox, &mut oracle, &mut open)? => {}
                 None => break,
             }
@@ -348,7 +348,7 @@ fn apply(
         Operation::Segment { number, how } => segment(number, how, source, oracle),
         Operation::Next => {
             if let Some(read) = next(inbox, source) {
-                // Nothing overtakes a command that was there before the look.
+                // Nothing overtakes a command that had arrived before the look.
                 prop_assert!(read.2 || oracle.commands.is_empty() || read.3.len() <= BODY);
                 expect(read, oracle)?;
             }
@@ -435,7 +435,7 @@ fn segment(number: u32, how: u8, source: &mut Source, oracle: &mut Oracle) {
     }
 }
 
-/// A stream is over; the next segment with that number begins another.
+/// Once a stream is over, the next segment with its number begins another one.
 fn end(number: u32, broken: bool, oracle: &mut Oracle) {
     if let Some(stream) =
         oracle.streams.iter_mut().rev().find(|stream| stream.0 == number && stream.2.is_none())

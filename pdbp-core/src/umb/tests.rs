@@ -1,4 +1,4 @@
-//! The pool against a list of what is out.
+//! Tests the pool against a list of the blocks that are out.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ proptest! {
                 Some(which) if !out.is_empty() => {
                     let index = out.swap_remove(usize::from(which) % out.len());
                     umb.give(index);
-                    // The block that came back last is the next to go out: it is still in a cache.
+                    // The block that came back last goes out next: it is still in a cache.
                     prop_assert_eq!(umb.take(), Some(index));
                     umb.entry(index).unwrap().state = BlockState::Open;
                     umb.give(index);
@@ -134,7 +134,7 @@ fn a_limited_block_takes_less_and_keeps_what_it_has() {
 /// Memory that records when it is freed.
 struct Watched(HeapMemory, Arc<AtomicBool>);
 
-// SAFETY: that of the heap.
+// SAFETY: as for the heap memory inside.
 unsafe impl BlockMemory for Watched {
     fn base(&self) -> NonNull<u8> {
         self.0.base()
@@ -175,7 +175,7 @@ fn memory_stays_while_somebody_has_a_token() {
     drop((dropped, pool));
     assert!(!freed.load(Ordering::Relaxed));
     kept.bytes_mut().fill(7);
-    // Another pool, of a node with the same number, neither takes it nor counts it.
+    // Another pool, of a node with the same number, neither takes the block nor counts it.
     let (mut other, other_freed) = watched();
     let kept = other.give_vacant(kept).unwrap_err();
     drop((kept, other));

@@ -1,4 +1,4 @@
-//! What a few nodes do when nothing, or one thing, goes wrong.
+//! The behaviour of a few nodes when nothing, or one thing, goes wrong.
 
 use super::plan::Plan;
 use super::table::{added, node, part};

@@ -53,7 +53,7 @@ impl History {
         self.records.push((id, Record { op: Op::Find(found), start, end }, true));
     }
 
-    /// An asker is gone.
+    /// A requester is gone.
     pub(super) fn forget(&mut self) {
         self.clock += 1;
     }

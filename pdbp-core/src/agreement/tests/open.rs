@@ -1,4 +1,4 @@
-//! A cluster founded by one node: it is complete with one member; others join, and what they may decide.
+//! A cluster founded by one node: it is complete with one member; others join, and the tests check what they may decide.
 
 use std::format;
 use std::string::String;
@@ -62,7 +62,8 @@ fn learners_decide_and_show_nothing_without_their_founder() {
     }
 }
 
-/// It assumed that all places belonged to nodes with a lease from its predecessor, and showed nothing for the duration of a lease.
+/// Regression: the founder assumed that all places belonged to nodes with a lease from its predecessor, and showed nothing for the
+/// duration of a lease.
 #[test]
 fn a_founder_that_begins_alone_waits_for_nobodys_lease() {
     let lease = 8_000_000;
@@ -116,7 +117,7 @@ fn three_voters(seed: u64, lease: u64) -> World {
     World::new(seed, Plan { voters: 3, masters: 3, open: true, lease, ..Plan::quiet() })
 }
 
-/// Whatever was in flight: once any node shows that the third voter is in, the others can go on without the founder.
+/// Whatever was in flight: once any node shows that the third voter is in, the others can continue without the founder.
 #[test]
 fn a_founder_may_end_as_soon_as_anybody_shows_the_third_voter() {
     for (seed, lease) in (0..200).flat_map(|seed| [(seed, 0), (seed, 16_000)]) {
@@ -134,7 +135,7 @@ fn a_founder_may_end_as_soon_as_anybody_shows_the_third_voter() {
     }
 }
 
-/// The third voter's admission was decided, and only the founder knows: for the two others it is as if it had not been decided.
+/// The third voter's admission was decided, and only the founder knows: for the other two it is as if it had not been decided.
 #[test]
 fn what_only_a_founder_knows_ends_with_it() {
     for (seed, lease) in (0..40).flat_map(|seed| [(seed, 0), (seed, 16_000)]) {
@@ -191,8 +192,8 @@ fn runs_of_the_third_join() -> impl Iterator<Item = (String, World)> {
     })
 }
 
-/// At each moment of the third voter's admission: either one of the others knows that it is decided, and they go on with all that the founder has
-/// answered, or none does, and they decide and show nothing.
+/// At each moment of the third voter's admission: either one of the other nodes knows that it is decided, and they continue with
+/// everything that the founder has answered, or none does, and they decide and show nothing.
 #[test]
 fn a_founder_that_ends_at_any_moment_of_an_admission_leaves_all_or_nothing() {
     let (mut went_on, mut stopped) = (0, 0);
@@ -218,7 +219,7 @@ fn a_founder_that_ends_at_any_moment_of_an_admission_leaves_all_or_nothing() {
     assert!(went_on > 0 && stopped > 0, "{went_on} went on, {stopped} stopped");
 }
 
-/// Suspended or cut off for longer than any lease, and back: nobody has decided anything else meanwhile, and all go on.
+/// Suspended or cut off for longer than any lease, and back: nobody has decided anything else meanwhile, and all continue.
 #[test]
 fn a_founder_that_is_away_at_any_moment_of_an_admission_finds_its_cluster() {
     const AWAY: u64 = 200_000;

@@ -72,9 +72,9 @@ pub(super) struct World {
     pub(super) events: u64,
     pub(super) broken: Option<String>,
     healed: bool,
-    /// Members that replicas were told are down.
+    /// Members that replicas were told had gone down.
     downs: u32,
-    /// Processes that have taken the place of one that runs on.
+    /// Processes that have taken the place of one that is still running.
     pub(super) heirs: u64,
 }
 
@@ -464,7 +464,7 @@ impl World {
         }
     }
 
-    /// What must hold after every step.
+    /// The invariants checked after every step.
     fn check(&mut self, i: usize) {
         let Some(replica) = self.hosts[i].replica.as_ref() else { return };
         let applied = replica.applied_index();

@@ -110,7 +110,7 @@ fn messages_without_bytes_do_not_make_a_reader_loop_for_ever() {
     }
     let length = packer.finish(&mut body);
     assert_eq!(Cdus::validate(&body[..length]), Ok(n));
-    // A header that claims four billion of them is refused.
+    // A header that claims four billion messages is refused.
     body[12..16].copy_from_slice(&u32::MAX.to_le_bytes());
     assert_eq!(Cdus::validate(&body[..length]), Err(Malformed::Field));
 }

@@ -270,7 +270,7 @@ fn a_root_that_runs_ahead_waits_for_the_slowest() {
             world.poll(0);
             world.poll(1);
             if world.members[1].running.is_none() {
-                // Member 1 keeps up; member 2 never comes.
+                // Member 1 keeps up; member 2 never arrives.
                 let _ = world.start(1, &call, Vec::new(), vec![0; 64]);
             }
         }
@@ -288,7 +288,7 @@ fn a_root_that_runs_ahead_waits_for_the_slowest() {
     assert_eq!(world.members[2].output, [done; 64]);
 }
 
-/// All have then received what was sent to them in earlier calls: nobody sends acknowledgements.
+/// All members have then received everything sent to them in earlier calls, so nobody sends acknowledgements.
 #[test]
 fn a_barrier_by_something_else_than_messages_opens_all_windows() {
     let mut world = World::new(2, 64, 3);

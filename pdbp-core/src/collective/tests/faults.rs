@@ -96,7 +96,7 @@ fn who_called_something_else_with_nothing_to_send_is_found_at_the_next_call() {
     assert!(faults.iter().flatten().any(|fault| matches!(fault, Fault::Mismatch { .. })), "{faults:?}");
 }
 
-/// It sends nothing in any of its calls, and waits in one that the other has yet to make.
+/// It sends nothing in any of its calls, and waits in one that the other member has yet to make.
 #[test]
 fn who_waits_for_one_that_is_in_a_later_call_is_told_so() {
     let mut world = World::new(2, 64, 1);
@@ -117,7 +117,7 @@ fn who_waits_for_one_that_is_in_a_later_call_is_told_so() {
     assert_eq!(world.faults()[0], Some(Fault::Ended { by: 1, cause: Cause::Mismatch }));
 }
 
-/// A piece of a call that is over, which nobody will ever take: it came some calls later, or before this member made that call.
+/// A piece of a call that is over, which nobody will ever take: it arrived some calls later, or before this member made that call.
 #[test]
 fn who_called_something_else_some_calls_ago_is_told_so() {
     let nothing = Call::moving(Kind::Broadcast, 1, 0);
@@ -188,7 +188,7 @@ fn a_member_whose_process_is_gone_is_lost_for_all() {
         }
         world.run();
         if world.faults()[0].is_none() {
-            // Nobody had anything for it: a host notices.
+            // Nobody had anything for this member: a host notices.
             world.notice(0, 1);
         }
         world.run();

@@ -23,13 +23,13 @@ impl Random {
     }
 }
 
-/// What is between the members.
+/// The state between the members.
 pub(super) struct Net {
     /// From each member to each.
     flows: Vec<Vec<VecDeque<Vec<u8>>>>,
     pub(super) gone: Vec<bool>,
     random: Random,
-    /// Nothing is refused or delayed any more: whoever waits now waits forever.
+    /// Nothing is refused or delayed any more: a member that waits now waits forever.
     calm: bool,
     pub(super) moved: u64,
 }
@@ -150,7 +150,7 @@ impl World {
         }
     }
 
-    /// Polls in random order until all calls have ended or nobody can go on.
+    /// Polls in random order until all calls have ended or no member can continue.
     pub(super) fn run(&mut self) {
         let members = self.members.len();
         self.net.calm = self.is_calm;
@@ -199,7 +199,7 @@ impl World {
         (one.running, one.ended) = (None, Some(Err(fault)));
     }
 
-    /// A member sends bytes that are no message of a group.
+    /// Makes a member send bytes that are not a message of a group.
     pub(super) fn inject(&mut self, from: usize, to: usize, message: Vec<u8>) {
         self.net.flows[from][to].push_back(message);
     }

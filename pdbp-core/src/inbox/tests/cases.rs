@@ -114,7 +114,7 @@ fn a_message_of_a_node_that_failed_or_that_was_given_up_gives_its_room_back() {
         }
         assert!(inbox.next(&mut source).is_none());
         assert_eq!((source.room, source.held()), (room, 0), "{end:?}");
-        // What still arrives of it belongs to nobody.
+        // Anything of it that still arrives belongs to nobody.
         assert!(source.deliver(1, messages(false), piece(3, 1)));
         assert!(inbox.next(&mut source).is_none());
         assert_eq!(source.held(), 0);
@@ -122,7 +122,7 @@ fn a_message_of_a_node_that_failed_or_that_was_given_up_gives_its_room_back() {
     assert_eq!(inbox.unreadable(), 0);
 }
 
-/// Whatever was checked before: accepting a stream or waiting takes things out of the pipe that are read later.
+/// Without prior checks: accepting a stream or waiting takes things out of the pipe that are read later.
 #[test]
 fn a_message_that_had_come_before_its_node_failed_is_whole() {
     for read_before in 0..4 {

@@ -1,4 +1,5 @@
-//! Programs with parts of their own: clients that ask until they are answered, and a server that must not count twice.
+//! Programs with parts of their own: clients that repeat requests until they are answered, and a server that must not count any
+//! twice.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ use crate::network::{
 const REQUESTS: u64 = 40;
 const NODES: u16 = 6;
 
-/// Adds what it is sent, by client, and answers with the sum. `forgets`: a request that comes again is added again.
+/// Adds the numbers it receives, by client, and answers with the sum. `forgets`: a repeated request is added again.
 #[derive(Default)]
 struct Server {
     part: Option<PartId>,
@@ -34,7 +35,7 @@ impl Actor for Server {
         let part = self.part.ok_or("it has not started")?;
         while let Some((from, request)) = context.recv(part) {
             let number = u64::from_le_bytes(request.try_into().map_err(|bytes| format!("{bytes:?}"))?);
-            // The id of a client that has started again is another one.
+            // A restarted client has a different id.
             let (last, sum) = self.sums.entry(from.to_bits()).or_default();
             if number > *last || self.forgets {
                 (*last, *sum) = (number, *sum + number);
@@ -48,7 +49,7 @@ impl Actor for Server {
     }
 }
 
-/// Asks for one number after the other, and again when no answer comes for a while.
+/// Requests one number after the other, repeating a request when no answer arrives for a while.
 #[derive(Default)]
 struct Client {
     part: Option<PartId>,
@@ -87,7 +88,7 @@ impl Actor for Client {
         if let Some(server) = context.find("server@n0") {
             let request = self.answered + 1;
             self.asked += 1;
-            // Without a link it asks again, too.
+            // Without a link it repeats the request, too.
             let _ = context.send(part, server, &request.to_le_bytes());
             context.flush();
         }
@@ -103,7 +104,7 @@ impl Actor for Client {
     }
 }
 
-/// Six nodes of which one crashes and comes again, one pauses, and two are cut off for a while, for programs of one part each.
+/// Six nodes, of which one crashes and comes again, one pauses, and two are cut off for a while, for programs of one part each.
 pub(super) fn restless(seed: u64) -> Scenario {
     let scenario = Scenario::new(NODES.into()).seed(seed).actor_parts(1).latency(us(20)).jitter(us(20));
     scenario
@@ -157,7 +158,7 @@ fn a_server_that_counts_what_comes_again_is_found_by_its_clients() {
     assert_eq!(first, again);
 }
 
-/// Sends a long message and a stream to its like on the other node, and reads those.
+/// Sends a long message and a stream to its counterpart on the other node, and reads those it receives.
 #[derive(Default)]
 struct Talker {
     parts: Vec<PartId>,
@@ -184,7 +185,7 @@ impl Actor for Talker {
             assert!(from.node() != other.node() && bytes == vec![5; LONG]);
             self.long_read += 1;
         }
-        // One of the two nodes reads whatever stream has something, the other the one that it has accepted.
+        // One of the two nodes reads whichever stream has something, the other the one that it has accepted.
         let together = context.node() == 1;
         if self.reads.is_none() && !together {
             self.reads = context.endpoint().accept(part);

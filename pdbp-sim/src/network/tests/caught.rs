@@ -1,4 +1,4 @@
-//! Each check finds what it is for.
+//! Checks that each check detects what it is for.
 
 use pdbp_core::Routing;
 
@@ -8,7 +8,7 @@ use crate::network::{
     Broken, Cluster, ClusterError, Fault, Invariant, Mix, Probability, Report, Setup, Traffic, ms, us,
 };
 
-/// What comes of a cluster in which something is broken.
+/// The outcome of a cluster in which something is broken.
 fn found(mut cluster: Cluster, what: &dyn std::fmt::Debug) -> Broken {
     match cluster.run_until(ms(5)).and_then(|()| cluster.settle()) {
         Err(ClusterError::Broken(broken)) => *broken,
@@ -16,13 +16,13 @@ fn found(mut cluster: Cluster, what: &dyn std::fmt::Debug) -> Broken {
     }
 }
 
-/// Two nodes, of which node 1 finds its end broken after some data blocks; messages of `size` bytes.
+/// Two nodes, of which node 1's end breaks after some data blocks; messages of `size` bytes.
 fn broken(sabotage: Sabotage, size: usize) -> Broken {
     let traffic = Traffic::uniform().size(size).rate(20_000);
     let cluster = Cluster::new(Setup { seed: 3, traffic, traffic_until: ms(5), ..Setup::new(2) }).unwrap();
     let after = match sabotage {
         Sabotage::Keep => 0,
-        // When the next block is read in the same step, the order of its messages is seen first.
+        // If the next block is read in the same step, the order of its messages is checked first.
         Sabotage::Swallow => 16,
         _ => 20,
     };
@@ -88,9 +88,9 @@ fn a_failed_check_says_how_to_see_it_again() {
     assert_eq!(text, broken(Sabotage::Corrupt, 64).to_string());
 }
 
-/// As [`broken`], among all that hosts do, at a node that is slow.
+/// As [`broken`], while hosts do everything they can, at a slow node.
 fn broken_mix(sabotage: Sabotage, mix: Mix) -> Broken {
-    // One that strikes when it makes no difference, such as a barrier that is early by nothing, is tried again later.
+    // A fault that strikes when it makes no difference, such as a barrier that is early by nothing, is tried again later.
     let outcomes = (2..10).map(|after| {
         let traffic = Traffic::uniform().rate(50_000);
         let setup = Setup { seed: 3, traffic, mix, traffic_until: ms(5), ..Setup::new(2) };
@@ -127,7 +127,7 @@ caught_in_mix! {
     quiet_that_is_not: Hush, Mix { quiescence: us(200), ..Mix::default() }, Quiescence, "have come";
 }
 
-/// What is found when a host does something wrong, after a while.
+/// The breach that is detected when a host makes a mistake, after a while.
 fn slipped(node: u16, slip: Slip) -> Broken {
     let mix = Mix { long: some(), sets: some(), trains: some(), ..Mix::default() };
     let traffic = Traffic::uniform().rate(50_000);
@@ -149,7 +149,7 @@ fn a_message_that_is_not_read() {
     assert!(broken.invariant == Invariant::Order && broken.what.contains("was next"), "{broken}");
 }
 
-/// What is found when a host does not hear of the end of a link, by which streams come and go.
+/// The breach that is detected when a host does not hear of the end of a link that carries streams.
 fn hidden(node: u16, what: Hidden) -> Broken {
     let mix = Mix { streams: Probability::new(0.5).unwrap(), ..Mix::default() };
     let traffic = Traffic::uniform().rate(50_000);
@@ -167,7 +167,7 @@ fn a_writer_that_is_not_told_that_its_stream_did_not_arrive() {
     assert_eq!(broken.invariant, Invariant::Streams, "{broken}");
 }
 
-/// What is found when relays have no room for all streams, and a host may not hear of it.
+/// The breach that is detected when relays have no room for all streams, and a host may not hear of it.
 fn many_streams_by_relays(hides: Option<u16>) -> Result<Report, ClusterError> {
     let mix = Mix { streams: Probability::new(0.5).unwrap(), ..Mix::default() };
     let (traffic, routing) = (Traffic::uniform().rate(50_000), Routing::Grid);
@@ -183,7 +183,7 @@ fn many_streams_by_relays(hides: Option<u16>) -> Result<Report, ClusterError> {
 fn a_writer_that_is_not_told_that_its_relay_has_stopped_its_stream() {
     let report = many_streams_by_relays(None).unwrap();
     assert!(report.streams > 0 && report.relay_lost > 0, "{report}");
-    // Some of them have streams that are stopped.
+    // Some runs have streams that are stopped.
     match (0..16).find_map(|node| many_streams_by_relays(Some(node)).err()) {
         Some(ClusterError::Broken(broken)) => assert_eq!(broken.invariant, Invariant::Streams, "{broken}"),
         other => panic!("it was not found: {other:?}"),

@@ -8,7 +8,8 @@ use super::{bad, domain, good};
 use crate::network::{Fault, Ground, GroupKey, Network, Physics, Report, Scenario, Traffic, ms, us};
 use crate::rapidio::{Error, Timing, Topology};
 
-/// So many endpoints: boards of four, or switches with one or two each where that does not come out even.
+/// A topology of this many endpoints: boards of four, or switches with one or two endpoints each where the number is not a multiple
+/// of four.
 fn switches(endpoints: usize) -> Topology {
     match endpoints {
         16 => Topology::boards(4),
@@ -42,7 +43,7 @@ crate::conformance!(tree_5, domain(5, on(good(Posted), tree(5))));
 crate::conformance!(chain_16, domain(16, on(good(Posted), chain(16))));
 crate::conformance!(ring_16, domain(16, on(good(InPlace), ring(16))));
 crate::conformance!(tree_16, domain(16, on(good(Posted), tree(16))));
-// One frame in ten is broken.
+// One frame in ten is corrupted.
 crate::conformance!(lossy_chain_2, domain(2, on(bad(InPlace), chain(2))));
 crate::conformance!(lossy_tree_2, domain(2, on(bad(Posted), tree(2))));
 crate::conformance!(lossy_chain_5, domain(5, on(bad(Posted), chain(5))));
@@ -52,7 +53,7 @@ crate::conformance!(lossy_chain_16, domain(16, on(bad(InPlace), chain(16))));
 crate::conformance!(lossy_ring_16, domain(16, on(bad(Posted), ring(16))));
 crate::conformance!(lossy_tree_16, domain(16, on(bad(InPlace), tree(16))));
 
-/// All that hosts can do, on sixteen endpoints.
+/// Everything that hosts can do, on sixteen endpoints.
 fn busy(topology: Topology) -> Scenario {
     let scenario = Scenario::new(16).seed(7).fabric(topology, Timing::SRIO);
     let mixed = scenario.streams(0.05).commands(0.1).long(0.05).sets(0.1).trains(0.05).barriers(us(500));
@@ -83,7 +84,8 @@ fn the_same_seed_is_the_same_run_on_a_fabric_too() {
     assert!(one.links.lost > 0 && one.links.repeated > 0 && one.links.restored > 0, "{one}");
 }
 
-/// Fifteen send to one, whose link carries a fifteenth of what they have: what waits at their endpoints is not sent again and again.
+/// Fifteen nodes send to one, whose link carries a fifteenth of their traffic: frames waiting at their endpoints are not sent again
+/// and again.
 #[test]
 fn what_waits_at_its_endpoint_is_not_sent_again() {
     let scenario = Scenario::new(16).seed(3).fabric(tree(16), Timing::SRIO).body(8 << 10);
@@ -113,7 +115,7 @@ fn a_fabric_that_cannot_be_is_refused() {
     says(fabric(2, Topology::boards(1)).give_up(us(1)), "choose a longer give_up");
 }
 
-/// A number is used again when nothing of the group that had it is under way, and then its key is another.
+/// A group number is reused once nothing of its former group is in flight, with a different key.
 #[test]
 fn a_program_that_makes_a_group_per_step_has_switches_for_each() {
     let (network, _ports) = Network::new(4, on(good(Posted), chain(4)), 1).unwrap();

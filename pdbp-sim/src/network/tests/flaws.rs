@@ -1,14 +1,14 @@
-//! The checks are worth what they notice: what an endpoint does is broken in turn, and a seeded run must find it.
+//! The checks are only worth what they detect: the endpoint's behaviour is broken in turn, and a seeded run must detect it.
 
 use pdbp_core::Routing;
 use pdbp_core::flaw::Flaw;
 
 use crate::network::{Fault, HostCosts, Invariant, Report, Scenario, ScenarioError, Traffic, gbit, ms, us};
 
-/// The seeds among which one must show a flaw.
+/// The seeds among which one must expose a flaw.
 const SEEDS: u64 = 20;
 
-/// All that hosts do, for a moment.
+/// Everything that hosts do, for a short time.
 fn busy(seed: u64) -> Scenario {
     let traffic = Traffic::uniform().size(64).rate(40_000);
     let new = Scenario::new(3).seed(seed).latency(us(20)).jitter(us(5)).rate(gbit(1)).give_up(ms(1));
@@ -16,31 +16,31 @@ fn busy(seed: u64) -> Scenario {
     mixed.quiescence(us(300)).supersteps(us(500)).guests(us(10)).pipes(0.5)
 }
 
-/// The same with nodes that are out of reach for a while, each in the middle of long messages.
+/// The same with nodes that are unreachable for a while, each in the middle of long messages.
 fn cut(seed: u64) -> Scenario {
     let cut = busy(seed).long(0.4).at(us(700), Fault::partition([&[2]])).at(ms(2), Fault::heal());
     cut.at(us(2_700), Fault::partition([&[1]])).at(ms(4), Fault::heal())
 }
 
-/// Short supersteps where what is said early can come late.
+/// Short supersteps in which early messages can arrive late.
 fn rough(seed: u64) -> Scenario {
     let rough = busy(seed).streams(0.0).long(0.0).supersteps(us(150));
     rough.latency(us(2)).jitter(us(60)).loss(0.02)
 }
 
-/// The same on links on which most supersteps are over before anybody who is done sends again.
+/// The same on links on which most supersteps are over before a node that is done sends again.
 fn swift(seed: u64) -> Scenario {
     rough(seed).jitter(us(20)).loss(0.005)
 }
 
-/// The same where everything has arrived long before a slow node has read it, message by message.
+/// The same, but everything has arrived long before a slow node has read it, message by message.
 fn slow(seed: u64) -> Scenario {
     let costs = HostCosts { reads: 1, ..HostCosts::default() };
     let traffic = Traffic::uniform().size(64).rate(100_000);
     rough(seed).jitter(us(2)).loss(0.0).traffic(traffic).costs(costs).at(0, Fault::slow(1, 20))
 }
 
-/// Where a slow node reads late what has come by itself.
+/// A slow node reads late the pieces that have arrived for it alone.
 fn late(seed: u64) -> Scenario {
     let mut late = slow(seed).supersteps(0).copies(2);
     late.setup.row = 4;

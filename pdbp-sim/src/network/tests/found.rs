@@ -1,10 +1,10 @@
-//! What scenarios have found in the engine, each as short as it could be made.
+//! Bugs that scenarios have found in the engine, each reproduced as briefly as possible.
 
 use pdbp_core::Arrival;
 
 use crate::network::{Cluster, Fault, Scenario, Setup, Traffic, ms, us};
 
-/// Peers of a node that starts again have no credit there before it tells them; it believes that they have what they begin with.
+/// Peers of a restarted node have no credit there until it tells them; it believes that they have the initial credit.
 #[test]
 fn a_node_that_starts_again_can_be_sent_to_before_it_sends() {
     let trace = Traffic::trace("9000000 2 1 64\n").unwrap();
@@ -13,7 +13,8 @@ fn a_node_that_starts_again_can_be_sent_to_before_it_sends() {
     assert_eq!(report.unwrap_or_else(|e| panic!("{e}")).delivered, 1);
 }
 
-/// With one block for control messages those to the first peers took it all the time, and the last ones' credit was never sent.
+/// With one block for control messages, those to the first peers used it all the time, and the credit of the last peers was never
+/// sent.
 #[test]
 fn the_last_of_many_peers_hears_of_its_credit_although_there_is_one_block_for_control_messages() {
     let (scenario, until) = Scenario::random_grid(100_837);
@@ -22,7 +23,7 @@ fn the_last_of_many_peers_hears_of_its_credit_although_there_is_one_block_for_co
     assert_eq!(report.sent, report.delivered);
 }
 
-/// While a link is down other rows take its blocks, and keep them when they have nothing to send.
+/// While a link is down, other rows take its blocks, and keep them when they have nothing to send.
 #[test]
 fn a_restored_link_carries_even_where_other_rows_have_taken_all_blocks() {
     let mut setup = Setup { row: 4, initial: 1, control: 1, extra: 0, ..Setup::new(4) };
@@ -34,8 +35,8 @@ fn a_restored_link_carries_even_where_other_rows_have_taken_all_blocks() {
     assert!(report.links.restored >= 3, "{report}");
 }
 
-/// A link came up again before its node had taken that it was down, and what the node sent then, for the old one, went by the new. Six of
-/// the eight fail when the network takes such blocks.
+/// A link came up again before its node had processed that it was down, and blocks that the node then sent for the old link went
+/// over the new one. Six of the eight runs fail when the network accepts such blocks.
 #[test]
 fn what_is_sent_before_the_end_of_a_link_is_known_does_not_go_by_the_next() {
     for seed in 0..8 {
@@ -44,7 +45,7 @@ fn what_is_sent_before_the_end_of_a_link_is_known_does_not_go_by_the_next() {
     }
 }
 
-/// A node stands still while its link is down and comes up again, and has something to send when it goes on.
+/// A node stands still while its link goes down and comes up again, and has something to send when it continues.
 fn flapping(seed: u64) -> Scenario {
     let traffic = Traffic::uniform().rate(30_000);
     let scenario = Scenario::new(3).seed(seed).give_up(ms(2)).traffic(traffic).at(ms(1), Fault::pause(1));
@@ -52,7 +53,7 @@ fn flapping(seed: u64) -> Scenario {
     apart.at(ms(8), Fault::resume(1))
 }
 
-/// Blocks of the old link that were read before the peer was let in again counted against its credit for ever.
+/// Blocks of the old link that were read before the peer was admitted again counted against its credit forever.
 #[test]
 fn a_peer_that_is_let_in_again_has_credit_when_what_came_before_was_read_meanwhile() {
     let (scenario, until) = Scenario::random_grid(101_529);
@@ -60,7 +61,7 @@ fn a_peer_that_is_let_in_again_has_credit_when_what_came_before_was_read_meanwhi
     assert!(report.links.restored > 0, "{report}");
 }
 
-/// What was on the link when it failed was said once only: requests, arrivals, and the counts that the primary waits for.
+/// Messages on the link when it failed had been sent only once: requests, arrivals, and the counts that the primary waits for.
 #[test]
 fn barriers_and_quiescence_end_after_a_link_was_down() {
     for cut_off in [0, 1, 2] {
@@ -73,7 +74,7 @@ fn barriers_and_quiescence_end_after_a_link_was_down() {
     }
 }
 
-/// Nobody calls a node that has no peers any more, and it counted one wave each time that it was called.
+/// Nothing wakes a node that has no peers any more, and it counted only one wave each time it was called.
 #[test]
 fn quiescence_comes_to_a_primary_that_is_left_alone() {
     let scenario = Scenario::new(2).seed(1).give_up(ms(2)).traffic(Traffic::uniform().rate(2_000));
@@ -81,8 +82,8 @@ fn quiescence_comes_to_a_primary_that_is_left_alone() {
     assert!(report.unwrap_or_else(|e| panic!("{e}")).quiets > 5);
 }
 
-/// Of a node that had been let in by nobody yet, blocks that came back of a failed link were not kept for when it is up again, and
-/// nothing could arrive by it then.
+/// For a node that had not been admitted yet, blocks returned by a failed link were not kept until it was up again, and then
+/// nothing could arrive over it.
 #[test]
 fn a_link_that_fails_while_a_node_waits_for_being_let_in_has_room_when_it_is_up_again() {
     let (scenario, until) = Scenario::random(4_000_121);
@@ -90,7 +91,7 @@ fn a_link_that_fails_while_a_node_waits_for_being_let_in_has_room_when_it_is_up_
     assert!(report.links.restored > 0, "{report}");
 }
 
-/// It waited for being let in by itself.
+/// The node waited for its own admission.
 #[test]
 fn a_node_that_starts_again_reaches_its_own_parts() {
     let mut cluster = Cluster::new(Setup::new(3)).unwrap();
@@ -102,8 +103,8 @@ fn a_node_that_starts_again_reaches_its_own_parts() {
     }
 }
 
-/// The run came to its end after the link was over and before its sender could know: nobody had been told of what was lost. It fails when a
-/// cluster is at rest while the end of a link is on its way to a node.
+/// The run ended after the link was over but before its sender could know, so nobody had been told what was lost. Fails if a
+/// cluster counts as at rest while the end of a link is on its way to a node.
 #[test]
 fn what_was_sent_to_a_node_that_starts_again_is_told_to_be_lost_however_soon_the_run_ends() {
     let trace = Traffic::trace("1000000 0 1 64\n").unwrap();
@@ -114,7 +115,7 @@ fn what_was_sent_to_a_node_that_starts_again_is_told_to_be_lost_however_soon_the
     assert_eq!((report.sent, report.lost), (1, 1), "{report}");
 }
 
-/// The random world in which that was found. As hosts are now it passes either way: of what mended it, the test above is the proof.
+/// The random scenario in which that was found. With today's hosts it passes either way; the test above proves the fix.
 #[test]
 fn what_was_sent_to_a_node_that_starts_again_at_the_end_of_a_random_world_is_accounted_for() {
     let (scenario, until) = Scenario::random_grid(4_294_974_744);
@@ -122,15 +123,16 @@ fn what_was_sent_to_a_node_that_starts_again_at_the_end_of_a_random_world_is_acc
     assert!(report.links.restored > 0, "{report}");
 }
 
-/// Its source heard that the reader's node had been declared down when the relay had the link to it again, and gave up a stream that
-/// went on there.
+/// The source heard that the reader's node had been declared down when the relay had its link again, and aborted a stream that
+/// continued there.
 #[test]
 fn a_stream_by_a_relay_to_a_node_that_has_started_again_ends_for_its_reader_when_its_writer_gives_it_up() {
     let (scenario, until) = Scenario::random_grid(77_000_010_904);
     scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
 }
 
-/// What was packed into a block that was open when its link failed came back, though the link was up again when it was packed.
+/// Messages packed into a block that was open when its link failed were returned, although the link was up again when they were
+/// packed.
 #[test]
 fn what_is_sent_after_a_link_is_up_again_does_not_go_into_a_block_from_before() {
     let (scenario, until) = Scenario::random(21_245_326_262_534);
@@ -138,9 +140,9 @@ fn what_is_sent_after_a_link_is_up_again_does_not_go_into_a_block_from_before() 
     assert!(report.links.restored > 0 && report.quiets > 0, "{report}");
 }
 
-/// A message whose segments had all come was given up, since its reader looked for streams after its source had failed. These runs pass
-/// either way, since what a failed link takes along may be lost: they show what happens around it. The proof is in the tests of the inbox,
-/// `a_message_that_had_come_before_its_node_failed_is_whole`.
+/// A message whose segments had all arrived was dropped, because its reader looked for streams after its source had failed. These
+/// runs pass either way, since messages on a failed link may be lost: they show the surrounding behaviour. The proof is in the
+/// tests of the inbox, `a_message_that_had_come_before_its_node_failed_is_whole`.
 #[test]
 fn a_message_that_had_come_whole_before_its_source_failed_is_read() {
     for seed in 0..16 {
@@ -149,7 +151,7 @@ fn a_message_that_had_come_whole_before_its_source_failed_is_read() {
     }
 }
 
-/// A node that is slow to read has long messages and streams before it of one that is cut off.
+/// A slow reader has long messages and streams waiting from a node that is cut off.
 fn cut_off_at_a_slow_reader(seed: u64) -> Scenario {
     let traffic = Traffic::uniform().rate(40_000);
     let scenario = Scenario::new(3).seed(seed).give_up(ms(2)).traffic(traffic).streams(0.1).long(0.3);
@@ -157,14 +159,14 @@ fn cut_off_at_a_slow_reader(seed: u64) -> Scenario {
     slow.at(ms(7), Fault::heal())
 }
 
-/// Without a primary a node behind a relay is never declared down, so that nobody gives up what it had begun to send.
+/// Without a primary, a node behind a relay is never declared down, so nobody discards the messages it had begun to send.
 #[test]
 fn a_grid_that_has_lost_its_primary_and_a_sender_comes_to_rest_but_for_what_that_had_begun() {
     let (scenario, until) = Scenario::random_grid(21_245_326_263_649);
     scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
 }
 
-/// A relay had no room for a stream that its writer had given up before the answer, so that nobody could be told. Not the engine's fault:
+/// A relay had no room for a stream that its writer had aborted before the answer, so nobody could be told. Not the engine's fault:
 /// the books took it for a loss.
 #[test]
 fn a_stream_that_is_given_up_before_its_relay_has_answered_may_come_to_nobody() {
@@ -173,7 +175,7 @@ fn a_stream_that_is_given_up_before_its_relay_has_answered_may_come_to_nobody() 
     assert!(report.relayed > 0 && report.streams_cut > 0, "{report}");
 }
 
-/// A host that reads little at a time slept on behind the end of a stream, since that gave nothing back.
+/// A host that reads little at a time slept on after the end of a stream, because the end returned nothing.
 #[test]
 fn whoever_has_read_the_end_of_a_stream_looks_for_more() {
     let (scenario, until) = Scenario::random(21_245_326_265_934);
@@ -181,45 +183,45 @@ fn whoever_has_read_the_end_of_a_stream_looks_for_more() {
     assert!(report.streams > 0, "{report}");
 }
 
-/// A relay passed on what a node had asked before it failed, when the node that was asked knew already that it is gone: room was granted
-/// that nobody used.
+/// A relay forwarded a request that a node had made before it failed, when the destination already knew that the node was gone:
+/// room was granted that nobody used.
 #[test]
 fn what_a_relay_still_has_of_a_node_that_is_gone_is_granted_no_room() {
     let (scenario, until) = Scenario::random_grid(21_245_326_278_268);
     scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
 }
 
-/// With the link to a relay that has failed nothing more comes from the nodes behind it either, and their room is free.
+/// Once the link to a relay has failed, nothing more arrives from the nodes behind it either, and their room is free.
 #[test]
 fn the_room_of_nodes_behind_a_relay_that_has_failed_is_free() {
     let (scenario, until) = Scenario::random_grid(21_245_326_278_397);
     scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
 }
 
-/// Messages for a part that was gone, many blocks in one poll, pushed other events out of the list of those that wait to be asked for.
+/// Messages for a part that was gone, many blocks in one poll, pushed other events out of the queue.
 #[test]
 fn messages_for_a_part_that_is_gone_drive_out_no_other_event() {
     let (scenario, until) = Scenario::random(21_245_326_283_356);
     scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
 }
 
-/// The last segment of a message waited in an open block when its link failed, and left when that was up again, in the same poll. The
-/// others were lost with the link, and nobody was told.
+/// The last segment of a message waited in an open block when its link failed, and left when the link was up again, in the same
+/// poll. The other segments were lost with the link, and nobody was told.
 #[test]
 fn what_was_packed_before_a_link_failed_comes_back_when_it_is_up_again_at_once() {
     let (scenario, until) = Scenario::random_pauses(21_245_326_325_891);
     scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
 }
 
-/// A node that had stood still read what was left of a link that had failed meanwhile, an ask for room among it, and granted what nobody
-/// waited for any more.
+/// A node that had stood still read the remaining messages of a link that had failed meanwhile, a request for room among them, and
+/// granted room that nobody waited for any more.
 #[test]
 fn what_is_left_of_a_link_that_has_failed_is_granted_no_room() {
     let (scenario, until) = Scenario::random_pauses(21_245_326_287_600);
     scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
 }
 
-/// A member that has been let in just now sends before the primary has its welcome, so that no wave counted what it had sent.
+/// A newly admitted member sends before the primary has its greeting, so no wave counted its messages.
 #[test]
 fn quiescence_counts_what_a_member_sends_that_has_just_been_let_in() {
     let (scenario, until) = Scenario::random_masters(2854);

@@ -5,7 +5,8 @@ use pdbp_core::{Arrival, Routing};
 use crate::network::guests::Guests;
 use crate::network::{Cluster, Fault, Mix, Setup, Traffic, ms, us};
 
-/// Messages to parts that come and go: how many have arrived, how many of those from parts without a name, and how many found their part gone.
+/// Messages to parts that come and go: how many have arrived, how many of those from parts without a name, and how many found their
+/// part gone.
 fn guests(arrival: Arrival, routing: Routing, faults: bool) -> (u64, u64, u64) {
     let traffic = Traffic::uniform().rate(50_000);
     let mix = Mix { guests: us(20), ..Mix::default() };

@@ -51,7 +51,7 @@ impl End {
         self.port.submit(Op::Recv { peer: node(from), block }).unwrap();
     }
 
-    /// What there is to poll, as text; blocks go back where they belong.
+    /// Polls everything available, as text, and returns the blocks to their owners.
     fn poll(&mut self) -> Vec<String> {
         let mut seen = Vec::new();
         while let Some(completion) = self.port.poll_completion() {
@@ -158,7 +158,7 @@ fn a_cut_in_one_direction_fails_both() {
     let seen = ends[1].poll();
     assert_eq!((seen.len(), seen[0].as_str()), (2, "received 1 node0"));
     assert!(seen[1].starts_with("down node0"));
-    // It has arrived, but its sender cannot know.
+    // The block has arrived, but its sender cannot know that.
     assert_eq!(ends[0].poll()[..2], ["failed node1", "unused node1"]);
 }
 
@@ -225,7 +225,7 @@ fn a_node_that_starts_again_gets_nothing_of_its_life_before() {
     for arrival in [Arrival::Posted, Arrival::InPlace] {
         let (network, mut ends) = ends(2, Physics { arrival, ..Physics::default() });
         assert!(ends[0].send(1, 1));
-        // Sooner than its peer could notice by silence.
+        // Sooner than its peer could notice from the silence.
         ends[1] = end(network.attach(1).unwrap());
         if arrival == Arrival::Posted {
             ends[1].post(0);
@@ -259,7 +259,7 @@ fn a_block_of_the_session_before_is_read_and_given_back_in_the_next() {
     network.heal();
     run(&network, ms(21));
     assert_eq!(ends[0].poll().iter().map(|s| &s[..6]).collect::<Vec<_>>(), ["failed", "down n", "restor"]);
-    // The owner writes the same block again, and it arrives, while the old one is still read.
+    // The owner writes the same block again, and it arrives while the old one is still being read.
     assert!(ends[0].send(1, 6));
     run(&network, ms(22));
     assert!(block.bytes().iter().all(|byte| *byte == 5));

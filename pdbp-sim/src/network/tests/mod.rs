@@ -1,4 +1,4 @@
-//! The network below the contract, clusters over it, and that every check finds what it is for.
+//! Tests the network below the contract, clusters over it, and that every check detects what it is for.
 
 mod actors;
 mod caught;
@@ -16,14 +16,14 @@ use pdbp_core::{Arrival, Transport};
 use super::{CrashSight, Network, Pace, Physics, Port, Probability, us};
 use crate::conformance::Node;
 
-/// The suite's nodes over a network whose time goes on with their polls.
+/// The suite's nodes over a network whose time advances with their polls.
 fn domain(nodes: usize, physics: Physics) -> Vec<Node<Port, HeapMemory>> {
     let physics = Physics {
         largest_block: 1000,
         in_flight: 4,
         crash_sight: CrashSight::AtOnce,
         notice: 0,
-        // Polls let time go on, also those of threads that wait for one which the system does not let run.
+        // Polls advance the time, including the polls of threads that wait for one which the system does not schedule.
         give_up: 1_000_000_000_000,
         ..physics
     };
@@ -38,7 +38,7 @@ fn good(arrival: Arrival) -> Physics {
     Physics { arrival, ..Physics::default() }
 }
 
-/// Every frame takes its time, one in ten is lost, one in five overtaken.
+/// Every frame takes its time; one in ten is lost, and one in five overtaken.
 fn bad(arrival: Arrival) -> Physics {
     let chance = |share| Probability::new(share).unwrap();
     Physics { jitter: us(20), loss: chance(0.1), reorder: chance(0.2), ..good(arrival) }

@@ -1,4 +1,4 @@
-//! Parts without a name, each of which asks one question.
+//! Parts without a name, each of which sends one question.
 
 use std::collections::VecDeque;
 
@@ -11,11 +11,11 @@ use crate::network::{Actor, Cluster, Context, ScenarioError, ms, us};
 const NODES: u16 = 6;
 const ANSWERED: u64 = 30;
 
-/// Sends back what it is sent, some of it late.
+/// Echoes messages, some of them late.
 #[derive(Default)]
 struct Echo {
     part: Option<PartId>,
-    /// With the time.
+    /// Pending answers, with their times.
     answers: VecDeque<(u64, PartId, Vec<u8>)>,
     heard: u64,
 }
@@ -39,7 +39,7 @@ impl Actor for Echo {
         self.answers.retain(|(due, to, answer)| {
             let engine = context.endpoint().engine();
             let is_gone = engine.recurrence() != 0 && !engine.has_part(*to);
-            // What cannot be sent now is asked again.
+            // A message that cannot be sent now is tried again later.
             *due > now || !(is_gone || context.send(part, *to, answer).is_ok() || now > due + ms(1))
         });
         context.flush();
@@ -47,7 +47,7 @@ impl Actor for Echo {
     }
 }
 
-/// For each question it has another part, which is gone when there is an answer, or none for a while.
+/// Uses a new part for each question, and removes it when the answer arrives, or when none does for a while.
 #[derive(Default)]
 struct Asker {
     part: Option<(PartId, u64)>,
@@ -84,7 +84,7 @@ impl Actor for Asker {
             match context.attach() {
                 Ok(part) => {
                     self.parts += 1;
-                    // Nobody has asked this before: not from this node in an earlier life, either.
+                    // Nobody has sent this question before: not even an earlier life of this node.
                     self.part = Some((part, now));
                     let _ = context.send(part, echo, &now.to_le_bytes());
                     context.flush();

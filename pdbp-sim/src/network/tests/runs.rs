@@ -47,7 +47,7 @@ fn the_same_seed_is_the_same_run_and_another_is_another() {
     assert_ne!(one.digest, other.digest);
 }
 
-/// A run in which hosts do all that they can.
+/// A run in which hosts do everything they can.
 fn busy() -> Scenario {
     let mixed = five().streams(0.05).commands(0.1).long(0.05).sets(0.1).trains(0.05);
     mixed.barriers(us(500)).quiescence(us(700))
@@ -59,7 +59,7 @@ fn without_failures_streams_come_whole_and_all_barriers_are_passed() {
         let report = busy().arrival(arrival).run(ms(10)).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!((report.lost, report.undelivered, report.refused), (0, 0, 0), "{report}");
         assert!(report.sent == report.delivered && report.streams > 50 && report.assembled > 20, "{report}");
-        // Some of the streams were given up by their writers.
+        // Some of the streams were aborted by their writers.
         assert!(report.streams_cut > 0 && report.streams_cut < report.streams, "{report}");
         assert_eq!(report.barriers, 5 * 20, "{report}");
         assert!(report.quiets >= 5, "{report}");
@@ -77,7 +77,7 @@ fn streams_that_an_outage_cuts_end_at_both_ends_and_the_others_go_on() {
     }
 }
 
-/// Seeds of random scenarios until there were so many steps.
+/// Runs random scenarios from consecutive seeds until they have taken this many steps.
 pub(super) fn random_steps(random: fn(u64) -> (Scenario, u64), first: u64, steps: u64) -> Vec<Report> {
     let mut reports = Vec::new();
     let mut done = 0;
@@ -99,7 +99,7 @@ pub(super) fn random_steps(random: fn(u64) -> (Scenario, u64), first: u64, steps
 fn random_scenarios_hold() {
     let reports = random_steps(Scenario::random, 0, 100_000);
     let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
-    // They are not all peaceful.
+    // Not all of them are peaceful.
     assert!(sum(|r| r.links.failures) > 0 && sum(|r| r.links.lost) > 0 && sum(|r| r.links.repeated) > 0);
     assert!(sum(|r| r.delivered) > 10_000);
 }
@@ -151,7 +151,7 @@ fn random_scenarios_hold_where_nodes_come_and_go() {
     assert!(sum(|r| r.links.failures) > 0 && sum(|r| r.delivered) > 5_000 && sum(|r| r.barriers) > 100);
 }
 
-/// The founder is killed as well, and comes again; others are primary then.
+/// The founder is killed as well, and comes again; other nodes are primary then.
 #[test]
 fn random_scenarios_hold_where_masters_come_and_go() {
     let reports = random_steps(Scenario::random_masters, 0, 100_000);
@@ -160,7 +160,7 @@ fn random_scenarios_hold_where_masters_come_and_go() {
     assert!(reports.iter().any(|report| report.epoch > 1), "another has become primary");
 }
 
-/// A lease after the other nobody has heard of anybody; all are there as before when they go on.
+/// For several leases no node hears from any other; all are still members when they continue.
 #[test]
 fn a_cluster_that_stands_still_as_a_whole_goes_on_without_a_link_lost() {
     for lag in [0, us(100), us(900)] {
@@ -175,7 +175,7 @@ fn a_cluster_that_stands_still_as_a_whole_goes_on_without_a_link_lost() {
     }
 }
 
-/// While it stands still the others go on without it, and let it in when it is back.
+/// While it stands still, the others continue without it, and admit it again when it is back.
 #[test]
 fn a_node_that_stands_still_for_leases_comes_back() {
     for node in [0, 3] {
@@ -193,7 +193,7 @@ fn a_relay_that_fails_cuts_off_those_behind_it_until_it_is_let_in_again() {
         let traffic = Traffic::uniform().size(64).rate(20_000);
         let report = grid.traffic(traffic).at(ms(4), Fault::crash(4)).at(ms(8), Fault::restart(4));
         let report = report.run(ms(40)).unwrap_or_else(|e| panic!("{e}"));
-        // One of nine is the relay of few pairs, for a quarter of the time.
+        // One node of nine is the relay of few pairs, for a quarter of the time.
         assert!(report.refused > 0 && report.refused < report.sent / 4, "{report}");
         assert!(report.relayed > report.sent / 10, "{report}");
     }
@@ -255,7 +255,7 @@ fn a_trace_is_sent_as_written() {
     assert_eq!((report.sent, report.delivered, report.bytes), (3, 3, 288));
 }
 
-/// Those that live lose nothing but what the link took along, and the new life takes part.
+/// Live nodes lose only the messages that the link took along, and the new life takes part.
 #[test]
 fn a_node_that_starts_again_takes_part_again() {
     for (arrival, sight) in [
@@ -276,7 +276,7 @@ fn links_that_failed_carry_again_when_the_network_is_mended() {
     for arrival in [Arrival::Posted, Arrival::InPlace] {
         let outage = five().arrival(arrival).give_up(ms(2)).at(ms(2), Fault::partition([&[0, 1]]));
         let report = outage.at(ms(8), Fault::heal()).run(ms(16)).unwrap_or_else(|e| panic!("{e}"));
-        // Six links, and those of members that had declared each other down.
+        // Six links, plus those of members that had declared each other down.
         assert!(report.links.failures >= 6 && report.links.failures == report.links.restored, "{report}");
         assert!(report.undelivered >= report.lost && report.refused > 0, "{report}");
     }
