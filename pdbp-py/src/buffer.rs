@@ -1,4 +1,4 @@
-//! Bytes of Python objects, by the buffer protocol: read where they lie, never by a copy or a pickle that nobody has asked for.
+//! Bytes of Python objects, by the buffer protocol: read in place, never by an unrequested copy or pickle.
 #![allow(unsafe_code, reason = "the buffer protocol is one of pointers")]
 
 use std::ffi::{CStr, c_int};
@@ -10,7 +10,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-/// A view of an object's memory, given back when it is dropped. It stays where it is made, since `shape` may point into it.
+/// A view of an object's memory, released when it is dropped. It stays where it is made, since `shape` may point into it.
 struct View(ffi::Py_buffer);
 
 impl View {
@@ -35,7 +35,7 @@ impl View {
         usize::try_from(self.0.len).unwrap_or(0)
     }
 
-    /// Whether the memory has references to Python objects, which mean nothing elsewhere.
+    /// Whether the memory holds references to Python objects, which mean nothing elsewhere.
     fn has_objects(&self) -> bool {
         if self.0.format.is_null() {
             return false;
@@ -94,7 +94,7 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
-        // SAFETY: it was filled by `PyObject_GetBuffer`, and is released once, by a thread that has the GIL as all that make one.
+        // SAFETY: it was filled by `PyObject_GetBuffer`, and is released once, by a thread that holds the GIL, like all that create one.
         unsafe { ffi::PyBuffer_Release(&mut self.0) }
     }
 }
@@ -104,7 +104,7 @@ struct Opened<'v>(&'v mut View);
 
 impl Drop for Opened<'_> {
     fn drop(&mut self) {
-        // SAFETY: the slot does not drop it, and nobody uses it afterwards.
+        // SAFETY: the slot does not drop it, and it is not used afterwards.
         unsafe { std::ptr::drop_in_place(self.0) }
     }
 }
@@ -112,7 +112,7 @@ impl Drop for Opened<'_> {
 /// Calls `f` with the bytes of an object.
 ///
 /// # Errors
-/// `TypeError` for an object without any, `BufferError` where they are not C-contiguous, or refer to Python objects; and what `f` says.
+/// `TypeError` for an object without bytes, `BufferError` where they are not C-contiguous, or refer to Python objects; and errors of `f`.
 #[inline]
 pub(crate) fn with_bytes<R>(object: &Bound<'_, PyAny>, f: impl FnOnce(&[u8]) -> PyResult<R>) -> PyResult<R> {
     match object.cast_exact::<PyBytes>() {
@@ -145,7 +145,7 @@ pub(crate) fn with_rows<R>(
     f(bytes, view.0.rows().unwrap_or(1))
 }
 
-/// Calls `f` with the memory of an object that is to be filled.
+/// Calls `f` with the memory of an object to be filled.
 ///
 /// # Errors
 /// As [`with_bytes`], and `BufferError` for memory that is read-only.
@@ -162,17 +162,17 @@ pub(crate) fn with_room<R>(
     let room = if length == 0 || start.is_null() {
         &mut []
     } else {
-        // SAFETY: the exporter has `len` bytes there, which may be written, as long as the view lives. They are only copied to from here, so
-        // that who reads or writes them meanwhile finds either.
+        // SAFETY: the exporter has `len` bytes there, which may be written, as long as the view lives. They are only copied to from here, so a
+        // concurrent reader or writer finds one or the other.
         unsafe { std::slice::from_raw_parts_mut(start, length) }
     };
     f(room)
 }
 
-/// Calls `f` with the memory of an array of numbers that is to be changed, what they are, and how many there are.
+/// Calls `f` with the memory of an array of numbers to be changed, their type, and their count.
 ///
 /// # Errors
-/// As [`with_room`], and `TypeError` for other values than integers of 8 to 64 bits and floats of 32 and 64 in the order of this machine.
+/// As [`with_room`], and `TypeError` for values other than integers of 8 to 64 bits and floats of 32 and 64 in this machine's byte order.
 pub(crate) fn with_numbers<R>(
     object: &Bound<'_, PyAny>,
     f: impl FnOnce(&mut [u8], Element, usize) -> PyResult<R>,
@@ -188,7 +188,7 @@ pub(crate) fn with_numbers<R>(
     })
 }
 
-/// Why there is no view, in one voice: exporters raise what they like.
+/// Why there is no view, in uniform words: exporters raise different errors.
 #[cold]
 fn refused(object: &Bound<'_, PyAny>) -> PyErr {
     let py = object.py();
@@ -218,7 +218,7 @@ fn refused(object: &Bound<'_, PyAny>) -> PyErr {
     }
 }
 
-/// Fills the view that somebody asks of `owner` with bytes that live as long as `owner` has views.
+/// Fills the view requested of `owner` with bytes that live as long as `owner` has views.
 ///
 /// # Safety
 /// `view` is what `__getbuffer__` was called with. The bytes stay where they are until `owner.__releasebuffer__` is called for it; where it
@@ -231,7 +231,7 @@ pub(crate) unsafe fn export(
     access: Access,
 ) -> PyResult<()> {
     let length = ffi::Py_ssize_t::try_from(length).unwrap_or(0);
-    // SAFETY: as the caller says. `PyBuffer_FillInfo` refuses a writable view of what is read-only, and takes a reference to `owner`.
+    // SAFETY: the caller's promise. `PyBuffer_FillInfo` refuses a writable view of read-only memory, and takes a reference to `owner`.
     let filled = unsafe {
         ffi::PyBuffer_FillInfo(view, owner.as_ptr(), start.cast_mut().cast(), length, access as c_int, flags)
     };

@@ -1,10 +1,10 @@
-//! Calls that wait: without the GIL, until Ctrl-C, `Node.interrupt` or the end of the interpreter; and what becomes of them in a forked child.
+//! Waiting calls: without the GIL, until Ctrl-C, `Node.interrupt` or the end of the interpreter; and their fate in a forked child.
 //!
-//! * Nobody waits for another node, or drops what may (a part, a stream), with the GIL.
-//! * On the main thread signals are looked for while a call waits, by the hook of the runtime ([`pdbp::interruptible`]): a handler that
-//!   raises ends the call with its exception. No handler is installed here.
-//! * A process that was forked has no threads of the runtime. What it has inherited is never touched, not even to be freed, since that would
-//!   tell the peers, through memory that is shared, that the parent has left.
+//! * No thread waits for another node, or drops anything that may (a part, a stream), while it holds the GIL.
+//! * On the main thread signals are checked while a call waits, by the hook of the runtime ([`pdbp::interruptible`]): a handler that raises ends
+//!   the call with its exception. No handler is installed here.
+//! * A forked process has no threads of the runtime. What it has inherited is never touched, not even to be freed, since that would tell the peers,
+//!   through shared memory, that the parent has left.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -16,18 +16,18 @@ use pyo3::prelude::*;
 
 use crate::error::Failure;
 
-/// How often this process is a forked child. Written by the thread that has forked, before any other there is.
+/// How many forks separate this process from the original. Written by the forking thread, before any other thread exists.
 static FORKS: AtomicU32 = AtomicU32::new(0);
-/// Calls that wait, on all threads. Nothing else depends on it.
+/// Waiting calls, on all threads. Nothing else depends on it.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
-/// How long the end of the interpreter, or of a cluster, waits for calls to return, which they do as soon as they see that they are to.
+/// How long the end of the interpreter, or of a cluster, waits for calls to return, which they do as soon as they notice.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 thread_local! {
-    /// Calls that wait on this thread: more than one where a signal handler makes one.
+    /// Waiting calls on this thread: more than one if a signal handler makes one.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
-    /// Whether this is the main thread, as found out after so many forks.
+    /// Whether this is the main thread, as determined after this many forks.
     static MAIN: Cell<Option<(u32, bool)>> = const { Cell::new(None) };
 }
 
@@ -74,8 +74,8 @@ impl Drop for Waiting {
     }
 }
 
-/// Makes a call that may wait, without the GIL. On the main thread Python's signal handlers run meanwhile; when one raises, the call ends, and
-/// that is raised.
+/// Makes a call that may wait, without the GIL. On the main thread Python's signal handlers run meanwhile; if one raises, the call ends with its
+/// exception.
 pub(crate) fn wait<R: Send>(py: Python<'_>, call: impl FnOnce() -> Result<R, Failure> + Send) -> PyResult<R> {
     let is_main = is_main_thread(py);
     let waiting = Waiting::begin();
@@ -95,20 +95,20 @@ pub(crate) fn wait<R: Send>(py: Python<'_>, call: impl FnOnce() -> Result<R, Fai
         let result = pdbp::interruptible(check, call);
         (result, raised.take())
     });
-    // With the GIL again: the end of the interpreter waits until nobody will ask for it.
+    // With the GIL again: the end of the interpreter waits until no thread will ask for it.
     drop(waiting);
     match (result, raised) {
         (Err(failure), raised) => Err(raised.unwrap_or_else(|| failure.into())),
         (Ok(done), None) => Ok(done),
         (Ok(done), Some(raised)) => {
-            // The call was done just as the handler raised, and Python knows of no call that does both.
+            // The call finished just as the handler raised, and Python has no call that does both.
             without_gil(move || drop(done));
             Err(raised)
         }
     }
 }
 
-/// Does something that may take a while and that nothing interrupts, such as dropping a part, without the GIL if this thread has it.
+/// Runs something that may take a while and that nothing interrupts, such as dropping a part, without the GIL if this thread has it.
 pub(crate) fn without_gil(f: impl FnOnce() + Send) {
     let mut f = Some(f);
     let done = Python::try_attach(|py| {
@@ -116,13 +116,13 @@ pub(crate) fn without_gil(f: impl FnOnce() + Send) {
             py.detach(f);
         }
     });
-    // At the end of the interpreter there is nobody who would want the GIL.
+    // At the end of the interpreter nobody else wants the GIL.
     if let (None, Some(f)) = (done, f) {
         f();
     }
 }
 
-/// Waits until no thread waits in the runtime any more, this one not counted, or not for much longer; does `again` now and then.
+/// Waits until no other thread waits in the runtime, for a limited time; calls `again` now and then.
 pub(crate) fn await_others(py: Python<'_>, mut again: impl FnMut() -> bool) {
     let began = Instant::now();
     let here = DEPTH.get();
@@ -131,7 +131,7 @@ pub(crate) fn await_others(py: Python<'_>, mut again: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a call waits, on any thread.
+/// Whether a call is waiting, on any thread.
 pub(crate) fn somebody_waits() -> bool {
     WAITING.load(Ordering::Relaxed) > 0
 }
@@ -148,7 +148,7 @@ fn is_main_thread(py: Python<'_>) -> bool {
         let main = threading.call_method0("main_thread")?.getattr("ident")?;
         threading.call_method0("get_ident")?.eq(main)
     };
-    // Where it cannot be said, Ctrl-C waits until the call has come to its end.
+    // Where this is unknown, Ctrl-C takes effect only after the call.
     let is_main = ask().unwrap_or(false);
     MAIN.set(Some((forks, is_main)));
     is_main
@@ -157,7 +157,7 @@ fn is_main_thread(py: Python<'_>) -> bool {
 /// How long a call may wait, from the argument `timeout` in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Patience {
-    /// `None`: as long as the call waits by default.
+    /// `None`: for the call's default time.
     Default,
     /// 0.
     None,
@@ -166,7 +166,7 @@ pub(crate) enum Patience {
 
 impl Patience {
     /// # Errors
-    /// A negative number, or none at all.
+    /// A negative number, or NaN.
     #[inline]
     pub(crate) fn of(timeout: Option<f64>) -> PyResult<Self> {
         match timeout {
@@ -183,7 +183,7 @@ impl Patience {
         }
     }
 
-    /// The time, where `default` is that of the call.
+    /// The time; `default` is that of the call.
     pub(crate) fn or(self, default: Duration) -> Duration {
         match self {
             Self::Default => default,

@@ -11,17 +11,17 @@ use crate::calls;
 use crate::error::Failure;
 use crate::node::{Node, NodeCell};
 
-/// The nodes of this process, for the end of the interpreter. Locked with the GIL only, so never while somebody forks.
+/// The nodes of this process, for the end of the interpreter. Locked only with the GIL held, so never during a fork.
 static NODES: Mutex<Vec<Weak<NodeCell>>> = Mutex::new(Vec::new());
 
-/// Ends calls that wait, closes the parts and stops the nodes.
+/// Ends waiting calls, closes the parts and stops the nodes.
 fn close(py: Python<'_>, cells: &[Arc<NodeCell>]) {
     let nodes: Vec<_> = cells.iter().filter_map(|cell| cell.take()).collect();
     let parts: Vec<_> = cells.iter().flat_map(|cell| cell.parts()).collect();
     parts.iter().for_each(|part| part.close(py));
     let groups: Vec<_> = cells.iter().flat_map(|cell| cell.groups()).collect();
     groups.iter().for_each(|group| group.close());
-    // A part of which a call is under way is dropped by who makes that call.
+    // A part in use is dropped by the thread that uses it.
     calls::await_others(py, || {
         nodes.iter().for_each(|node| node.interrupt());
         parts.iter().for_each(|part| part.settle(py));
@@ -30,7 +30,7 @@ fn close(py: Python<'_>, cells: &[Arc<NodeCell>]) {
     calls::without_gil(move || drop(nodes));
 }
 
-/// Called at the end of the interpreter: a thread that would want the GIL after that is ended in the middle of a call.
+/// Called at the end of the interpreter: a thread that requests the GIL after that is ended in the middle of a call.
 #[pyfunction]
 pub(crate) fn _close_all(py: Python<'_>) {
     let nodes = std::mem::take(&mut *NODES.lock().unwrap_or_else(PoisonError::into_inner));
@@ -39,10 +39,10 @@ pub(crate) fn _close_all(py: Python<'_>) {
     calls::await_others(py, || !calls::somebody_waits());
 }
 
-/// Starts a cluster, as far as this process hosts it, and returns when all its nodes know each other. Settings are keywords, each with the
-/// name that it has in a file (`pdbp config` prints all); others come from the environment (PDBP_NODES …) and the file PDBP_CONFIG. Without
-/// any, all nodes are of this process; PDBP_LISTEN and PDBP_JOIN connect processes by sockets. With a communicator of mpi4py as comm, the
-/// cluster is of its processes, all of which call this; it works on a duplicate.
+/// Starts this process's nodes of a cluster, and returns when all nodes of the cluster know each other. Settings are keywords, each with the name
+/// that it has in a file (`pdbp config` prints all); others come from the environment (PDBP_NODES …) and the file PDBP_CONFIG. Without any, all
+/// nodes are in this process; PDBP_LISTEN and PDBP_JOIN connect processes by sockets. With a communicator of mpi4py as comm, the cluster consists
+/// of its processes, all of which must call this; it works on a duplicate.
 #[pyfunction]
 #[pyo3(signature = (*, comm=None, **settings))]
 pub(crate) fn start(
@@ -58,7 +58,7 @@ pub(crate) fn start(
         None => calls::wait(py, || Ok(builder.start()?))?,
         Some(comm) => {
             let handle = handle_of(comm)?;
-            // It is lent until the call is over.
+            // The communicator is borrowed until the call is over.
             calls::wait(py, || start_on(builder, handle))?
         }
     };
@@ -87,7 +87,7 @@ fn handle_of(comm: &Bound<'_, PyAny>) -> PyResult<usize> {
 #[cfg(feature = "mpi")]
 #[expect(unsafe_code, reason = "the handle of a communicator")]
 fn start_on(builder: Builder, comm: usize) -> Result<pdbp::Cluster, Failure> {
-    // SAFETY: of a communicator of mpi4py, and so of an MPI that this process has; one of another MPI is refused.
+    // SAFETY: it belongs to a communicator of mpi4py, and so to an MPI that this process has; one of another MPI is refused.
     Ok(unsafe { builder.start_on_raw_communicator(comm) }?)
 }
 
@@ -117,19 +117,19 @@ fn text_of(value: &Bound<'_, PyAny>) -> PyResult<String> {
     Ok(value.str()?.to_string())
 }
 
-/// A running cluster, as far as this process hosts it. At the end of its `with`, or by close(), its parts are closed and its nodes stop; what
-/// was sent and nobody has taken in is lost then, unless Node.quiesce or Node.barrier came before.
+/// A running cluster, as seen by this process. At the end of its `with`, or by close(), its parts are closed and its nodes stop; sent messages not
+/// yet received are then lost, unless Node.quiesce or Node.barrier came before.
 #[pyclass(frozen, module = "pypdbp")]
 pub(crate) struct Cluster {
     size: usize,
-    /// Those of this process.
+    /// The nodes of this process.
     nodes: Vec<Arc<NodeCell>>,
     settings: Vec<(&'static str, String)>,
 }
 
 #[pymethods]
 impl Cluster {
-    /// Nodes of the whole cluster.
+    /// Number of nodes of the whole cluster.
     #[getter]
     fn size(&self) -> usize {
         self.size
@@ -158,7 +158,7 @@ impl Cluster {
         Ok(settings)
     }
 
-    /// Ends calls that wait on other threads, closes the parts, and stops the nodes of this process. Messages that were received can still be read.
+    /// Ends waiting calls on other threads, closes the parts, and stops the nodes of this process. Received messages can still be read.
     fn close(&self, py: Python<'_>) {
         if self.nodes.iter().all(|node| !node.has_forked()) {
             close(py, &self.nodes);

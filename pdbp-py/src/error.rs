@@ -1,4 +1,4 @@
-//! What calls of the runtime fail with, as exceptions of `pypdbp._errors`.
+//! Errors of the runtime as exceptions of `pypdbp._errors`.
 
 use std::any::Any;
 use std::io;
@@ -10,12 +10,12 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyModule;
 
-/// An exception that is not made yet, so that a thread without the GIL can have it.
+/// An exception not yet created, so that a thread without the GIL can have it.
 #[derive(Debug)]
 pub(crate) struct Failure {
     class: &'static str,
     text: String,
-    /// Indices of the nodes that it is about.
+    /// Indices of the nodes it concerns.
     nodes: Vec<usize>,
 }
 
@@ -64,7 +64,7 @@ impl Failure {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(crate) fn text_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("it does not say why")
@@ -191,7 +191,7 @@ impl From<PipeError> for Failure {
     }
 }
 
-/// Of streams, whose calls as `Read` and `Write` wrap the errors above.
+/// For streams, whose calls as `Read` and `Write` wrap the errors above.
 impl From<io::Error> for Failure {
     fn from(e: io::Error) -> Self {
         match e.get_ref() {

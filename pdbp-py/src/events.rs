@@ -1,4 +1,4 @@
-//! What happens at a node.
+//! Events at a node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,20 +10,21 @@ use crate::calls::Patience;
 use crate::node::NodeCell;
 use crate::part::Target;
 
-/// Something that has happened at a node. What an event of its kind does not have is None.
+/// An event at a node. Fields that its kind does not have are None.
 #[pyclass(frozen, get_all, module = "pypdbp")]
 #[derive(Default)]
 pub(crate) struct Event {
-    /// "node_up" and "node_down": a node is a member of the cluster from now on, or no more. "peer_failed" and "peer_restored": the link to it, of this node
-    /// alone. "expelled": this node is no member any more, until "node_up" names it. "new_master", "settings_differ", "malformed", "unroutable",
-    /// "not_passed_on", "stream_stopped", "stream_broken", "link_ended"; "changed" of a part; "cluster_up" and "cluster_down" of a trunk; "other".
+    /// "node_up" and "node_down": a node is now a member of the cluster, or no longer. "peer_failed" and "peer_restored": the link to it, for this
+    /// node alone. "expelled": this node is no longer a member, until "node_up" names it. "new_master", "settings_differ", "malformed",
+    /// "unroutable", "not_passed_on", "stream_stopped", "stream_broken", "link_ended"; "changed" for a part; "cluster_up" and "cluster_down" for a
+    /// trunk; "other".
     kind: &'static str,
-    /// The index of the node that it is about.
+    /// The index of the node it concerns.
     node: Option<usize>,
-    /// The index of the destination, of "not_passed_on" and "stream_stopped".
+    /// The index of the destination, for "not_passed_on" and "stream_stopped".
     dest: Option<usize>,
     part: Option<Target>,
-    /// Of a part at this node, of a stream, or the term of a master.
+    /// The number of a part at this node or of a stream, or the term of a master.
     number: Option<u32>,
     /// Messages that are lost, or in doubt.
     messages: Option<u64>,
@@ -100,8 +101,8 @@ impl Event {
     }
 }
 
-/// The events of a node since Node.watch() was called, the oldest first; of those that nobody takes the last 256. Any thread may use it.
-/// `for event in watch` takes those that have come so far.
+/// The events of a node since Node.watch() was called, the oldest first; up to 256 are kept until taken. Any thread may use it. `for event in
+/// watch` takes those that have come so far.
 #[pyclass(frozen, module = "pypdbp")]
 pub(crate) struct Watch {
     cell: Arc<NodeCell>,
@@ -116,7 +117,7 @@ impl Watch {
 
 #[pymethods]
 impl Watch {
-    /// The next event. Waits for it as long as the setting timeout_ms says, or `timeout` seconds; raises Timeout then.
+    /// Returns the next event. Waits for the time in the setting timeout_ms, or `timeout` seconds; then raises Timeout.
     #[pyo3(signature = (timeout = None))]
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Event> {
         let patience = Patience::of(timeout)?;
@@ -127,7 +128,7 @@ impl Watch {
         Ok(event.into())
     }
 
-    /// Events that are lost to this watch, since 256 had not been taken when another came.
+    /// Events that this watch has lost, because 256 had not been taken when another came.
     #[getter]
     fn lost(&self) -> u64 {
         self.watch.lost()

@@ -1,7 +1,7 @@
-//! Groups: parts that call the same things together.
+//! Groups: collective calls of several parts.
 //!
-//! A group is behind a lock that is only tried: a call while another thread is in one of the same group gets `Busy`. No Python code runs under it
-//! but signal handlers. Closing a group, or its cluster, while a call is under way leaves it to that call to drop the group.
+//! A group is behind a lock that is only tried: a call while another thread is in one of the same group gets `Busy`. No Python code except signal
+//! handlers runs under it. Closing a group, or its cluster, during a call leaves it to that call to drop the group.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ pub(crate) struct GroupCell {
     owner: Owner,
     /// `None`: it is closed.
     group: Mutex<Option<collective::Group>>,
-    /// Whoever has the lock drops the group. Stored before the lock is tried, and read after it was given back, both in one order with it
+    /// Tells the owner of the lock to drop the group. Stored before the lock is tried, and read after it was released, both in one order with it
     /// (`SeqCst`): one of the two sees the other.
     closing: AtomicBool,
 }
@@ -65,7 +65,7 @@ impl GroupCell {
         result
     }
 
-    /// Leaves the group, now or when the call that is under way has come to its end.
+    /// Leaves the group, now or when the current call ends.
     pub(crate) fn close(&self) {
         if !self.owner.has_forked() {
             self.closing.store(true, Ordering::SeqCst);
@@ -82,12 +82,12 @@ impl GroupCell {
             };
             let Some(group) = guard.take() else { return };
             drop(guard);
-            // It tells the others, and may wait for room to do so.
+            // Dropping notifies the others, and may wait for room to do so.
             calls::without_gil(move || drop(group));
         }
     }
 
-    /// Whether the group, and with it what it had of the cluster, is gone.
+    /// Whether the group, and its resources in the cluster, are gone.
     pub(crate) fn is_over(&self) -> bool {
         self.group.try_lock().is_ok_and(|group| group.is_none())
     }
@@ -173,10 +173,10 @@ fn with_both<R>(
     })
 }
 
-/// Parts that call the same things together, each at its place, the rank: barrier, broadcast, reduce and the like, over any transport. Node.group
-/// and Part.group make one. All members make the same calls in the same order, with arrays of the same length and type. Arrays are anything with a
-/// C-contiguous buffer; results are written into the arrays that are passed. A call in which nothing moves for as long as the group's patience raises
-/// Timeout; if a member dies all others get PeerFailed. After that, and after GroupError, make a new group. For one thread at a time.
+/// Several parts that make collective calls, each with a rank: barrier, broadcast, reduce and the like, over any transport. Node.group and
+/// Part.group create one. All members must make the same calls in the same order, with arrays of the same length and type. Arrays are anything with
+/// a C-contiguous buffer; results are written into the arrays passed. A call in which nothing moves for the group's patience raises Timeout; if a
+/// member dies, all others get PeerFailed. After that, and after GroupError, create a new group. For one thread at a time.
 #[pyclass(frozen, module = "pypdbp")]
 pub(crate) struct Group {
     cell: Arc<GroupCell>,
@@ -185,7 +185,7 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// A group that `join` makes, known to its node.
+    /// Wraps a new group, and registers it with its node.
     pub(crate) fn new(node: &Arc<NodeCell>, group: collective::Group) -> Self {
         let (rank, size) = (group.rank(), group.size());
         let cell = Arc::new(GroupCell {
@@ -198,7 +198,7 @@ impl Group {
         Self { cell, rank, size }
     }
 
-    /// Makes a call; what it is made of is put together without the GIL, since a request may hold a function of the program.
+    /// Makes a call. The request is built without the GIL, since it may hold a function of the program.
     fn call<'d>(&self, py: Python<'_>, request: impl FnOnce() -> Request<'d> + Send) -> PyResult<()> {
         self.cell.wait(py, |group| Ok(group.call(request())?))
     }
@@ -227,7 +227,7 @@ impl Group {
         })
     }
 
-    /// Returns when all members have called it.
+    /// Waits until all members have called it.
     fn barrier(&self, py: Python<'_>) -> PyResult<()> {
         self.cell.wait(py, |group| Ok(group.barrier()?))
     }
@@ -238,7 +238,7 @@ impl Group {
         with_room(array, |room| self.call(py, || Request::broadcast(root, room)))
     }
 
-    /// Gives each member its block of the root's array `all`, which has one for each, by rank. At other members `all` is None.
+    /// Distributes the root's array `all`, one block for each member, by rank. At other members `all` is None.
     #[pyo3(signature = (all, own, root = 0))]
     fn scatter(
         &self,
@@ -272,33 +272,33 @@ impl Group {
         }
     }
 
-    /// Collects the array of each member in the array `all` of each, by rank.
+    /// Collects the array of each member in everyone's array `all`, by rank.
     fn all_gather(&self, py: Python<'_>, own: &Bound<'_, PyAny>, all: &Bound<'_, PyAny>) -> PyResult<()> {
         with_both(own, all, |own, all| self.call(py, || Request::all_gather(own, all)))
     }
 
-    /// Exchanges a block between each two members: block i of `give` goes to member i, and block i of `get` comes from it.
+    /// Exchanges a block between every two members: block i of `give` goes to member i, and block i of `get` comes from it.
     fn all_to_all(&self, py: Python<'_>, give: &Bound<'_, PyAny>, get: &Bound<'_, PyAny>) -> PyResult<()> {
         with_both(give, get, |give, get| self.call(py, || Request::all_to_all(give, get)))
     }
 
-    /// Combines the arrays of all members value by value, by "sum", "product", "min", "max", "and", "or" or "xor": the root's array has the result; what is
-    /// in the others then is not defined. Values are integers of 8 to 64 bits, or floats of 32 and 64.
+    /// Combines the arrays of all members value by value, by "sum", "product", "min", "max", "and", "or" or "xor": the root's array has the result;
+    /// the others' arrays are then undefined. Values are integers of 8 to 64 bits, or floats of 32 and 64.
     #[pyo3(signature = (array, op = "sum", root = 0))]
     fn reduce(&self, py: Python<'_>, array: &Bound<'_, PyAny>, op: &str, root: usize) -> PyResult<()> {
         let op = operation(op)?;
         with_numbers(array, |data, element, _| self.call(py, || Request::reduce_of(root, element, data, op)))
     }
 
-    /// Combines the arrays of all members value by value, as reduce; each has the result, with the same bits.
+    /// Combines the arrays of all members value by value, as reduce; each has the result, bit-identical everywhere.
     #[pyo3(signature = (array, op = "sum"))]
     fn all_reduce(&self, py: Python<'_>, array: &Bound<'_, PyAny>, op: &str) -> PyResult<()> {
         let op = operation(op)?;
         with_numbers(array, |data, element, _| self.call(py, || Request::all_reduce_of(element, data, op)))
     }
 
-    /// Combines the arrays of all members value by value, as reduce, and gives each its share of the result: the slice of the flat array that is
-    /// returned. The rest of the array is not defined then. The first members have one value more where shares cannot be equal.
+    /// Combines the arrays of all members value by value, as reduce, and leaves each its share of the result: the returned slice of the flat array.
+    /// The rest of the array is then undefined. If shares cannot be equal, the first members have one value more.
     #[pyo3(signature = (array, op = "sum"))]
     fn reduce_scatter<'py>(
         &self,
@@ -316,20 +316,20 @@ impl Group {
         Ok(PySlice::new(py, share.start as isize, share.end as isize, 1))
     }
 
-    /// Sends an array to a member, which receives it by its tag. Long ones wait for their receiver, so that a ring in which all send first waits until
-    /// the group's patience is over: send_recv is for that.
+    /// Sends an array to a member, which receives it by its tag. Long ones wait for their receiver, so a ring in which all send first waits until
+    /// the group's patience is over: use send_recv there.
     #[pyo3(signature = (to, data, tag = 0))]
     fn send(&self, py: Python<'_>, to: usize, data: &Bound<'_, PyAny>, tag: u32) -> PyResult<()> {
         with_bytes(data, |data| self.call(py, || Request::send(to, tag, data)))
     }
 
-    /// Receives the first array of a member that has this tag, of exactly as many bytes.
+    /// Receives the first array of a member with this tag, of exactly this many bytes.
     #[pyo3(signature = (source, into, tag = 0))]
     fn recv(&self, py: Python<'_>, source: usize, into: &Bound<'_, PyAny>, tag: u32) -> PyResult<()> {
         with_room(into, |into| self.call(py, || Request::recv(source, tag, into)))
     }
 
-    /// Sends to one member and receives from another at the same time, by the same tag.
+    /// Sends to one member and receives from another at the same time, with the same tag.
     #[pyo3(signature = (to, data, source, into, tag = 0))]
     fn send_recv(
         &self,
@@ -345,19 +345,19 @@ impl Group {
         })
     }
 
-    /// The group of the members that share memory with this one, or are on its board of a fabric: all of these call it.
+    /// Creates the group of the members that share memory with this one, or are on its board of a fabric: all of these call this.
     fn local(&self, py: Python<'_>) -> PyResult<Self> {
         let group = self.cell.wait(py, |group| Ok(group.local()?))?;
         Ok(Self::new(&self.cell.node, group))
     }
 
-    /// The group of the members that give the same number: all call it.
+    /// Creates the group of the members that pass the same number: all members call this.
     fn split(&self, py: Python<'_>, colour: u64) -> PyResult<Self> {
         let group = self.cell.wait(py, move |group| Ok(group.split(colour)?))?;
         Ok(Self::new(&self.cell.node, group))
     }
 
-    /// Leaves the group, and tells the others.
+    /// Leaves the group, and notifies the others.
     fn close(&self) {
         self.cell.close();
     }

@@ -1,18 +1,18 @@
 //! The Python module `pypdbp`: parts of a cluster that send messages and streams to each other by name. This is its compiled half,
-//! `pypdbp._pypdbp`; what is files and arrays is in `python/pypdbp`, over this.
+//! `pypdbp._pypdbp`; file and array interfaces are in `python/pypdbp`, on top of it.
 //!
 //! # The map
-//! * `cluster` and `node`: `start`, and what it gives. `events`: what happens at a node.
+//! * `cluster` and `node`: `start`, and what it returns. `events`: events at a node.
 //! * `part`: sending and receiving. `part::held` has the one lock of a part, `part::message` what arrives, `part::device` memory of CUDA
 //!   devices, `part::together` all streams to a part, `part::loan` and `part::stream` the rest; `part::tasks` is for asyncio.
-//! * `group`: calls that several parts make together.
-//! * `buffer`: bytes of Python objects, and ours for them.
+//! * `group`: collective calls.
+//! * `buffer`: the buffer protocol, in both directions.
 //! * `calls`: the GIL, Ctrl-C, the end of the interpreter, forks.
-//! * `error`: what is raised.
+//! * `error`: the exceptions.
 //!
 //! # Figures
-//! `benches/messages.py` and, under `mpirun -n 2`, `benches/arrays.py` measure beside mpi4py, in one run; their first lines say how. A release
-//! wheel, CPython 3.11, two processors of a virtual AMD EPYC with much other work, which was kept away by `chrt -r 1` before the
+//! `benches/messages.py` and, under `mpirun -n 2`, `benches/arrays.py` measure against mpi4py, in one run; their first lines say how. A release
+//! wheel, CPython 3.11, two processors of a virtual AMD EPYC with much other work, kept away by `chrt -r 1` before the
 //! command; medians of three to six runs. What misses its aim is in **bold**.
 //!
 //! | one process, 64 bytes | ns | aim |
@@ -25,15 +25,15 @@
 //! | `queue.SimpleQueue`, `put` and `get`, which copies nothing | 40 | |
 //! | mpi4py, `Sendrecv` to itself | 639 | |
 //!
-//! Ctrl-C ends a call that waits after 31 ms (aim 100): the signal comes 20 ms after the call has begun, which looks every 50 ms.
+//! Ctrl-C ends a waiting call after 31 ms (aim 100): the signal comes 20 ms after the call has begun, and the call checks every 50 ms.
 //!
-//! Between two ranks this machine has two states, in which the host has put its processors near each other or not, and which change within minutes:
+//! Between two ranks this machine has two states, which change within minutes: the host has placed its processors near each other or not.
 //! mpi4py takes 0.5 µs for half a round trip in the one and 0.8 in the other. With Open MPI 4.1 and MPICH 4.0 (mpi4py 4.1):
 //!
 //! | two ranks, Python | near | far | aim |
 //! |---|---|---|---|
 //! | 8 bytes, half a round trip, by `try_recv`, µs | 0.95 | 1.6 | 1.5 |
-//! | by `recv`, which looks for a while and then sleeps | 1.43 | **2.0** | 1.5 |
+//! | by `recv`, which polls for a while and then sleeps | 1.43 | **2.0** | 1.5 |
 //! | the same as ratios to mpi4py's `Send` and `Recv`: `try_recv`, `recv` | **1.8**, **2.7** | **2.0**, **2.6** | 1.5 (2.5 in the prototype) |
 //! | arrays written, sent and summed, mpi4py's `Isend` and `Irecv` with new buffers in each round: 64 KiB | 4.8 to 6 | **0.7 to 1** | 1.4 |
 //! | 1 MiB | 4.1 to 8.7 | **1.3 to 1.9**, once 3.6 | 2.5 |
@@ -44,12 +44,12 @@
 //! | `send_array` of 16 MiB, beside `write` and `readinto_all` of a stream | 0.9 | 0.7 to 1.5 | 0.8 |
 //! | beside mpi4py's `Send` and `Recv` into the same buffers | **0.8** | **0.5** | |
 //!
-//! A round trip in Python is one in Rust (0.85 µs over MPI, `benches/figures/shared-memory.md`) and a microsecond of Python. Messages of a block or less are written into
-//! the block that leaves (`loan`) and summed where they arrive; longer ones are put together, which is a copy more. Most of the distance to mpi4py with
-//! new buffers is the kernel's, which makes their pages. Where processors are far from each other, numpy's sum of what another
-//! one has just written waits for each line of it; mpi4py's copy asks for several at a time.
+//! A round trip in Python is one in Rust (0.85 µs over MPI, `benches/figures/shared-memory.md`) plus a microsecond of Python. Messages of a block or less
+//! are written into the outgoing block (`loan`) and summed where they arrive; longer ones are reassembled, which costs another copy. Most of the distance
+//! to mpi4py with new buffers is due to the kernel, which has to map their pages. Where processors are far from each other, numpy's sum of freshly
+//! written data waits for each line of it; mpi4py's copy requests several at a time.
 //!
-//! Calls of groups on arrays of numpy, two ranks on the two processors of a virtual AMD EPYC (Zen 5) that were near each other, beside mpi4py over Open MPI
+//! Group calls on numpy arrays, two ranks on the two processors of a virtual AMD EPYC (Zen 5) that were near each other, against mpi4py over Open MPI
 //! 4.1 (`mpirun -n 2 python benches/groups.py 40`, the best of 80 rounds, in turns):
 //!
 //! | | barrier | broadcast: 8 B, 1 KiB, 64 KiB, 1 MiB | all_reduce | all_gather |
@@ -58,10 +58,10 @@
 //! | mpi4py, µs | 0.26 | 0.45, 0.71, 6.2, 67 | 0.61, 0.82, 10.6, 85 | 0.71, 0.91, 7.2, 86 |
 //! | `pypdbp`/mpi4py | 0.84 | 0.56, 0.53, 0.38, 0.43 | 0.70, 0.74, 0.56, 0.96 | 0.56, 0.58, 0.64, 0.79 |
 //!
-//! In a run a quarter of an hour before, while the processors came to lie apart, all_reduce and all_gather of 1 MiB took 247 and 223 µs (**1.34** and **2.57**), all else
-//! 0.50 to 0.89 of mpi4py's time.
+//! In a run a quarter of an hour earlier, while the processors moved apart, all_reduce and all_gather of 1 MiB took 247 and 223 µs (**1.34** and
+//! **2.57**), everything else 0.50 to 0.89 of mpi4py's time.
 //!
-//! A binding translates types, ownership and errors, and has no logic of its own: what it lacks goes into `pdbp`.
+//! A binding translates types, ownership and errors, and has no logic of its own: missing features go into `pdbp`.
 #![deny(unsafe_code)]
 
 mod buffer;

@@ -19,7 +19,7 @@ pub(crate) struct NodeCell {
     pub(crate) index: usize,
     pub(crate) name: String,
     owner: Owner,
-    /// `None`: the cluster is closed.
+    /// `None`: the cluster has been closed.
     node: Mutex<Option<Arc<pdbp::Node>>>,
     parts: Mutex<Vec<Weak<PartCell>>>,
     groups: Mutex<Vec<Weak<GroupCell>>>,
@@ -51,24 +51,24 @@ impl NodeCell {
         node.clone().ok_or_else(|| Failure::closed("cluster"))
     }
 
-    /// Whether the cluster was closed.
+    /// Whether the cluster has been closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.node.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
-    /// The node, which calls that are under way may still have for a moment. Who calls later is told that the cluster is closed.
+    /// Takes the node out; calls in progress may keep it for a moment. Later calls find the cluster closed.
     pub(crate) fn take(&self) -> Option<Arc<pdbp::Node>> {
         self.node.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// The parts that somebody has.
+    /// The parts that are in use.
     pub(crate) fn parts(&self) -> Vec<PartHandle> {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         parts.retain(|part| part.strong_count() > 0);
         parts.iter().filter_map(Weak::upgrade).map(PartHandle::new).collect()
     }
 
-    /// The groups that somebody has.
+    /// The groups that are in use.
     pub(crate) fn groups(&self) -> Vec<Arc<GroupCell>> {
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         groups.retain(|group| group.strong_count() > 0);
@@ -80,7 +80,7 @@ impl NodeCell {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(group));
     }
 
-    /// Makes a call that may wait; one that ends since the cluster was closed meanwhile says so.
+    /// Makes a call that may wait. A call that ends because the cluster was closed reports that.
     pub(crate) fn wait<R: Send>(
         &self,
         py: Python<'_>,
@@ -93,7 +93,7 @@ impl NodeCell {
         if !is_closed() {
             return result;
         }
-        // This may be the last to have the node, or a part of it.
+        // This call may be the last user of the node, or of a part of it.
         match result {
             Ok(done) => {
                 calls::without_gil(move || drop((done, node)));
@@ -138,7 +138,7 @@ impl Node {
         self.cell.index
     }
 
-    /// Its name, the part of an address behind the @: "node0", "node1", …
+    /// Its name, the part of an address after the @: "node0", "node1", …
     #[getter]
     fn name(&self) -> &str {
         &self.cell.name
@@ -161,14 +161,14 @@ impl Node {
         Ok(Part::new(cell))
     }
 
-    /// The part with an address such as "worker@node1", or with a name that only one node has. Waits until it is registered.
+    /// Finds the part with an address such as "worker@node1", or with a name that only one node has. Waits until it is registered.
     #[pyo3(signature = (address, timeout = None))]
     fn find(&self, py: Python<'_>, address: &str, timeout: Option<f64>) -> PyResult<Target> {
         self.cell.find(py, address, timeout)
     }
 
-    /// A group of one member on each node of the cluster, ranked by the index of the node: each node calls this, with the same name. `timeout` is how
-    /// many seconds this, and later the calls of the group, wait while nothing moves.
+    /// Creates a group of one member on each node of the cluster, ranked by the node's index: each node calls this, with the same name. `timeout`
+    /// is how many seconds this, and later the calls of the group, wait while nothing moves.
     #[pyo3(signature = (name, timeout = None))]
     fn group(&self, py: Python<'_>, name: &str, timeout: Option<f64>) -> PyResult<Group> {
         let patience = Patience::of(timeout)?;
@@ -185,26 +185,26 @@ impl Node {
         self.cell.wait(py, |node| Ok(node.barrier(patience.or(node.settings().timeout))?))
     }
 
-    /// Waits until all that any part of any node has sent before is where a receive finds it without waiting.
+    /// Waits until everything sent before, by any part of any node, can be received without waiting.
     #[pyo3(signature = (timeout = None))]
     fn quiesce(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let patience = Patience::of(timeout)?;
         self.cell.wait(py, |node| Ok(node.quiesce(patience.or(node.settings().timeout))?))
     }
 
-    /// Ends calls that wait, with the exception Interrupted: one of each part of this node, and one of the node. From any thread.
+    /// Ends waiting calls with the exception Interrupted: one of each part of this node, and one of the node. From any thread.
     fn interrupt(&self) -> PyResult<()> {
         self.cell.node()?.interrupt();
         Ok(())
     }
 
-    /// The indices of the nodes that are members of the cluster, as far as this one knows, itself included. Of a cluster whose processes come and go
-    /// (the setting found) watch() says when they change.
+    /// The indices of the members of the cluster known to this node, itself included. In a cluster whose processes come and go (the setting found),
+    /// watch() reports changes.
     fn members(&self) -> PyResult<Vec<usize>> {
         Ok(self.cell.node()?.members().iter().map(|node| node.index()).collect())
     }
 
-    /// What happens at this node from now on: nodes that come and go, links that fail. Each watch has all of it.
+    /// The events of this node from now on: nodes that come and go, links that fail. Each watch gets all events.
     fn watch(&self) -> PyResult<Watch> {
         Ok(Watch::new(&self.cell, self.cell.node()?.watch()))
     }
@@ -214,7 +214,7 @@ impl Node {
         Ok(self.cell.node()?.parts())
     }
 
-    /// What the node counts, as a dictionary of numbers; "messages_held" are those that programs here have received and not released.
+    /// The node's counters, as a dictionary; "messages_held" counts messages that programs here have received and not released.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let held = self.cell.parts().iter().map(|part| part.messages_held()).sum();
         stats::to_dict(py, &self.cell.node()?.stats(), held)

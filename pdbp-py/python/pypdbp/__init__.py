@@ -9,17 +9,17 @@
 b'hello'
 
 Messages are the bytes of anything with a C-contiguous buffer (bytes, bytearray, memoryview, numpy arrays), sent without a hidden copy and never
-pickled, and are read where they arrived. What is received holds the room of the sender until it is released: at the end of its ``with``, by
-``release()``, or when it and all views of it are gone. ``tobytes()`` makes a copy to keep; ``Part.messages_held`` counts the others.
+pickled, and are read where they arrived. A received message occupies the sender's room until it is released: at the end of its ``with``, by
+``release()``, or when it and all views of it are gone. ``tobytes()`` makes a copy to keep; ``Part.messages_held`` counts unreleased messages.
 
-Streams are files, by ``part.open(to)`` and ``part.accept()``; ``for piece in part.streams()`` reads all that a part has on one thread. ``node.watch()``
-has the nodes that come and go.
-Members of a group call the same things together, on arrays in place: ``node.group("gradients")`` on every node, then ``group.all_reduce(gradient)``.
+Streams are files, from ``part.open(to)`` and ``part.accept()``; ``for piece in part.streams()`` reads all streams to a part on one thread.
+``node.watch()`` reports nodes that come and go.
+Members of a group make collective calls, on arrays in place: ``node.group("gradients")`` on every node, then ``group.all_reduce(gradient)``.
 
-Any thread may use a part or a group, one at a time; who comes while another is in a call gets ``Busy``. Waiting calls let other threads of Python run, and
-Ctrl-C ends them; in asyncio it is ``await part.arecv()``. All nodes are threads of this process, or, where ``PDBP_LISTEN`` and ``PDBP_JOIN`` say so,
-each process has one; under ``mpirun`` too, for which the module loads the MPI of the launcher (``HAS_MPI``: it was built so). What a process has of a
-cluster is not for its forked children, which start one of their own, as do those of the start method "spawn" of multiprocessing.
+Any thread may use a part or a group, one at a time; a second thread that makes a call meanwhile gets ``Busy``. Waiting calls let other Python threads
+run, and Ctrl-C ends them; in asyncio use ``await part.arecv()``. All nodes are threads of this process, unless ``PDBP_LISTEN`` and ``PDBP_JOIN`` are
+set: then each process has one node. So it does under ``mpirun``, where the module loads the launcher's MPI (if built with it: ``HAS_MPI``). Forked
+children cannot use their parent's cluster; they start their own, as do those of multiprocessing's start method "spawn".
 """
 
 import atexit as _atexit

@@ -1,4 +1,4 @@
-"""Arrays as streams: a header that says what they are, then their bytes, which are copied once, into the receiver's array.
+"""Arrays as streams: a header that describes them, then their bytes, which are copied once, into the receiver's array.
 
 The header, in bytes: the four letters ``PDBA``, the version 1, the byte order (``<`` or ``>``), the number of dimensions, the length of the
 format; the format of an element as in the module struct; the dimensions, eight bytes each, in that byte order.
@@ -30,7 +30,7 @@ _NUMPY = {"Zf": "F", "Zd": "D", "Zg": "G", "s": "S", "w": "U"}
 
 
 def _portable(format: str) -> str:
-    """The format of one element, such that it means the same on all platforms of this byte order."""
+    """The format of one element, in a form that means the same on all platforms of this byte order."""
     code = format.lstrip("@=" + _ORDER)
     if code in _SIZED:
         native = format[0] == "@" or format == code
@@ -66,7 +66,7 @@ def send(to: Writer, array: Buffer) -> None:
 
 
 def recv(source: Reader, out: Buffer | None) -> Any:
-    """Reads an array: into ``out``, which has to fit it, or into new memory."""
+    """Reads an array: into ``out``, which must match it, or into new memory."""
     with source:
         format, shape = _read_header(source)
         if out is None:

@@ -1,4 +1,4 @@
-"""Waiting in asyncio. All tasks of a loop that wait for a part share one reader of its descriptor, which is there as long as they wait."""
+"""Waiting in asyncio. All tasks of a loop that wait for a part share one reader of its descriptor, which exists while they wait."""
 
 import asyncio
 import weakref
@@ -6,7 +6,7 @@ import weakref
 from . import _pypdbp
 from ._errors import PeerFailed
 
-# For each loop: the futures of those who wait, by descriptor.
+# For each loop: the futures of waiting tasks, by descriptor.
 _waiting: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
@@ -23,7 +23,7 @@ async def piece(part):
 
 
 async def next_piece(part, timeout):
-    """For ``async for``: the iteration ends where no piece comes for so long, or nobody is left to write one."""
+    """For ``async for``: the iteration ends when no piece comes within the timeout, or nobody is left to write one."""
     try:
         async with asyncio.timeout(timeout):
             return await piece(part)
@@ -36,7 +36,8 @@ async def send(part, to, data):
 
 
 async def _until(part, attempt):
-    """Tries until there is something. Who tries says whether the descriptor was readable, which the others that wait for it are not told again."""
+    """Retries ``attempt`` until it finds something. It also returns whether the descriptor was readable, of which the other waiting tasks would not
+    hear again."""
     loop = asyncio.get_running_loop()
     while True:
         rung, found = attempt(part)
@@ -48,7 +49,7 @@ async def _until(part, attempt):
 
 
 async def _come(loop, descriptor):
-    """Returns when to look again."""
+    """Returns when it is time to check again."""
     waiting = _waiting.setdefault(loop, {})
     future = loop.create_future()
     if descriptor not in waiting:

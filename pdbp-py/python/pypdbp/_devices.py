@@ -1,6 +1,6 @@
-"""Arrays of CUDA devices, by ``__cuda_array_interface__`` (versions 2 and 3), which CuPy, Numba, PyTorch and others have.
+"""Arrays of CUDA devices, by ``__cuda_array_interface__`` (versions 2 and 3), as provided by CuPy, Numba, PyTorch and others.
 
-Nothing of theirs is imported. The stream that the interface names is waited for by the device, not by the program.
+None of these is imported. The device waits for the stream that the interface names; the program does not.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ._pypdbp import Part, Target, _recv_device, _send_device
 
 
 def _place(array: Any, write: bool) -> tuple[int, int, int | None]:
-    """Address, bytes, and the stream whose work so far is to be waited for."""
+    """Address, bytes, and the stream whose work so far must be waited for."""
     interface = getattr(array, "__cuda_array_interface__", None)
     if not isinstance(interface, dict):
         raise TypeError(f"an array of a CUDA device is needed, with __cuda_array_interface__, not {type(array).__name__}")

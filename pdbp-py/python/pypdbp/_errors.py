@@ -1,10 +1,10 @@
-"""What calls raise: a tree below PdbpError. Messages say what was wrong, with which value, and what to do."""
+"""The exceptions: a tree below PdbpError. Messages say what was wrong, with which value, and what to do."""
 
 from __future__ import annotations
 
 
 class PdbpError(Exception):
-    """Any error of the runtime. ``nodes`` are the indices of the nodes that it is about."""
+    """Any error of the runtime. ``nodes`` are the indices of the nodes it concerns."""
 
     nodes: list[int]
 
@@ -14,7 +14,7 @@ class PdbpError(Exception):
 
 
 class Timeout(PdbpError, TimeoutError):
-    """A call waited as long as it may; ``nodes`` are those that it waited for."""
+    """A call has waited for its time; ``nodes`` are the nodes that it waited for."""
 
 
 class PeerFailed(PdbpError, ConnectionError):
@@ -26,19 +26,19 @@ class NoRoom(PdbpError, BlockingIOError):
 
 
 class Interrupted(PdbpError):
-    """Somebody has ended the wait, by Node.interrupt."""
+    """The wait was ended by Node.interrupt."""
 
 
 class Busy(PdbpError):
-    """Another thread is in a call of this part, or something else is in the way that ends by itself."""
+    """Another thread is in a call of this part, or something else blocks the call that will end by itself."""
 
 
 class Closed(PdbpError, ValueError):
-    """The cluster, part, stream or message was closed or released before."""
+    """The cluster, part, stream or message has already been closed or released."""
 
 
 class Forked(PdbpError):
-    """What a forked child has inherited belongs to its parent."""
+    """A forked child has used an object that it inherited, which belongs to its parent."""
 
 
 class NotFound(PdbpError, LookupError):
@@ -50,11 +50,11 @@ class TooLong(PdbpError, ValueError):
 
 
 class StreamBroken(PdbpError, EOFError):
-    """The stream ended before its end: its writer gave it up, or its node failed."""
+    """The stream ended early: its writer gave it up, or its node failed."""
 
 
 class RegisterError(PdbpError):
-    """The part cannot be registered: its name is taken, say."""
+    """The part cannot be registered: for example, its name is taken."""
 
 
 class ConfigError(PdbpError, ValueError):
@@ -66,7 +66,7 @@ class GroupError(PdbpError):
 
 
 class GroupArgumentError(GroupError, ValueError):
-    """A call of a group that cannot be, such as one of a member that there is not: the group is as it was."""
+    """An invalid call of a group, for example with a member that does not exist: the group is unchanged."""
 
 
 class DeviceError(PdbpError):

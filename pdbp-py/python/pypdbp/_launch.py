@@ -1,5 +1,5 @@
-"""Under an MPI launcher: a process that ends by an exception that nobody catches does not finalise MPI, where the others would wait for it and it
-for them. It ends with status 1, and the launcher ends the job. Where mpi4py has initialised MPI, that is for ``python -m mpi4py``.
+"""Under an MPI launcher, a process that ends by an uncaught exception does not finalise MPI, since it and the others would then wait for each other.
+It exits with status 1, and the launcher ends the job. Where mpi4py has initialised MPI, that is left to ``python -m mpi4py``.
 """
 
 from __future__ import annotations

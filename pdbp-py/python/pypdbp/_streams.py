@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 class Writer(io.RawIOBase):
     """The writing end of a stream, from ``Part.open``.
 
-    ``close()``, and the end of a ``with``, send what is left and end the stream. An exception that leaves the ``with``, ``abandon()``, and
-    a writer that nobody has any more give it up: its reader gets StreamBroken behind what was sent. Calls wait as long as the setting
-    ``timeout_ms`` says.
+    ``close()``, and the end of a ``with``, send the rest and end the stream. An exception that leaves the ``with``, ``abandon()``, and
+    dropping the writer give it up: its reader gets StreamBroken after what was sent. Calls wait for the time in the setting
+    ``timeout_ms``.
     """
 
     def __init__(self, raw: _pypdbp.RawWriter) -> None:
@@ -42,14 +42,14 @@ class Writer(io.RawIOBase):
             self._raw.flush()
 
     def abandon(self) -> None:
-        """Gives the stream up."""
+        """Gives up the stream."""
         if not self._over:
             self._over = True
             self._raw.abandon()
             super().close()
 
     def close(self) -> None:
-        """Sends what is left, and ends the stream."""
+        """Sends the rest, and ends the stream."""
         if self._over:
             return
         self._over = True
@@ -79,8 +79,8 @@ class Writer(io.RawIOBase):
 class Reader(io.RawIOBase):
     """The reading end of a stream, from ``Part.accept``.
 
-    ``read``, ``readinto``, ``readline`` and the rest of ``io.RawIOBase``; ``io.BufferedReader(reader)`` where small pieces are read. Closing it
-    before the end discards the rest as it comes.
+    Has ``read``, ``readinto``, ``readline`` and the rest of ``io.RawIOBase``; use ``io.BufferedReader(reader)`` to read small pieces. Closing it
+    before the end discards the rest as it arrives.
     """
 
     def __init__(self, raw: _pypdbp.RawReader) -> None:
@@ -98,7 +98,7 @@ class Reader(io.RawIOBase):
         raise io.UnsupportedOperation("this is the reading end of a stream; its writer is what Part.open gives")
 
     def readinto(self, room: Buffer, /) -> int:
-        """Reads as many bytes as there are and have room, at least one; 0 at the end."""
+        """Reads as many bytes as are available and fit, at least one; 0 at the end."""
         self._check()
         return self._raw.readinto(room)
 

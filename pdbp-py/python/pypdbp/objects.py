@@ -1,4 +1,4 @@
-"""Python objects as messages, by pickle: ``load`` RUNS WHAT ANY NODE HAS SENT, so use it only where all nodes are trusted.
+"""Python objects as messages, by pickle: ``load`` RUNS CODE THAT ANY NODE HAS SENT, so use it only where all nodes are trusted.
 
 >>> import pypdbp
 >>> from pypdbp import objects
@@ -51,8 +51,8 @@ def send(part: Part, to: Target, obj: object, timeout: float | None = None) -> N
 
 
 def load(message: Message, copy: bool = False) -> Any:
-    """The object of a message. Its large buffers are those of the message, read-only, and keep that from being released; with ``copy`` they are
-    copies that can be written."""
+    """The object in a message. Its large buffers are read-only views of the message, and keep it from being released; with ``copy`` they are
+    writable copies."""
     view = memoryview(message)
     if len(view) < _START.size or view[:4] != _MAGIC or view[4] != _VERSION:
         raise PdbpError(f"{len(view)} bytes that objects.send has not sent; read them by bytes(message)")

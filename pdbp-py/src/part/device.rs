@@ -1,4 +1,4 @@
-//! Memory of CUDA devices: messages from it and into it. `pypdbp/_devices.py` knows the objects that have it.
+//! Memory of CUDA devices: messages from it and into it. `pypdbp/_devices.py` handles the array objects.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use super::{Part, Target};
 use crate::calls::Patience;
 use crate::error::Failure;
 
-/// Where bytes of a device lie, and the stream whose work so far is about them: a CUstream, or the numbers 1 and 2 of the default ones.
+/// The address of bytes on a device, and the stream whose queued work concerns them: a CUstream, or the numbers 1 and 2 of the default ones.
 #[derive(Clone, Copy)]
 struct Place {
     address: u64,
@@ -22,7 +22,7 @@ struct Place {
     stream: Option<u64>,
 }
 
-/// Memory that is lent to a message.
+/// Memory lent to a message.
 struct Lent {
     copier: Rc<Copier<Cuda>>,
     buffer: Buffer<Cuda>,
@@ -32,8 +32,8 @@ struct Lent {
 
 impl Place {
     /// # Safety
-    /// The memory is the device's, and stays until [`give_back`] says so; what is received is for nobody else until then, and nobody writes what is
-    /// sent. The stream is alive.
+    /// The memory belongs to the device, and stays valid until [`give_back`] returns true; until then, nothing else uses memory that is received
+    /// into, and nobody writes memory that is sent. The stream is alive.
     #[expect(unsafe_code, reason = "the caller's promise for memory and stream")]
     unsafe fn lend(self, held: &mut Held) -> Result<Lent, DeviceError> {
         let copier = held.copier(self.address)?;
@@ -47,7 +47,7 @@ impl Place {
     }
 }
 
-/// Waits until nothing is under way in memory that was lent, of which no operation is left. `false`: a transfer goes on, nobody knows for how long.
+/// Waits until no transfer uses lent memory, of which no operation is left. `false`: a transfer goes on for an unknown time.
 fn give_back(copier: &Copier<Cuda>, lease: &Lease, node: &Node) -> bool {
     let began = Instant::now();
     loop {
@@ -81,7 +81,8 @@ impl From<DeviceError> for Failure {
     }
 }
 
-/// The end of a call: what it gives, once nothing uses the memory any more. Where that cannot be had, the object that has it is never freed.
+/// Ends a call and returns its result once nothing uses the memory any more. If that cannot be ensured, the object that owns the memory is never
+/// freed.
 fn ended<R>(owner: &Bound<'_, PyAny>, (result, is_back): (Result<R, Failure>, bool)) -> PyResult<R> {
     if !is_back {
         std::mem::forget(owner.clone());
@@ -89,7 +90,7 @@ fn ended<R>(owner: &Bound<'_, PyAny>, (result, is_back): (Result<R, Failure>, bo
     Ok(result?)
 }
 
-/// Sends bytes of a device, which `owner` has, as one message.
+/// Sends bytes of a device, owned by `owner`, as one message.
 #[pyfunction]
 #[pyo3(signature = (part, to, owner, address, bytes, stream, timeout_s))]
 #[expect(unsafe_code, reason = "the owner's promise for memory and stream")]
@@ -106,7 +107,7 @@ pub(crate) fn _send_device(
 ) -> PyResult<()> {
     let (patience, to, place) = (Patience::of(timeout_s)?, to.0, Place { address, bytes, stream });
     let went = part.cell.wait(py, |held| {
-        // SAFETY: `owner` says so by its interface, and is there until the call ends, or for ever.
+        // SAFETY: the interface of `owner` guarantees it, and `owner` lives until the call ends, or for ever.
         let lent = unsafe { place.lend(held) }?;
         let (node, part) = (held.part().node(), held.part());
         held.check(to)?;
@@ -120,7 +121,7 @@ pub(crate) fn _send_device(
     ended(owner, went)
 }
 
-/// Receives a message into memory of a device, which `owner` has; who has sent it, and its bytes.
+/// Receives a message into memory of a device, owned by `owner`. Returns its sender, and its bytes.
 #[pyfunction]
 #[pyo3(signature = (part, owner, address, bytes, stream, timeout_s))]
 #[expect(unsafe_code, reason = "the owner's promise for memory and stream")]

@@ -1,4 +1,4 @@
-//! Room in a block that leaves, filled in place.
+//! Room in an outgoing block, filled in place.
 #![allow(unsafe_code, reason = "the buffer protocol is one of pointers")]
 
 use std::ffi::c_int;
@@ -14,26 +14,26 @@ use super::held::Note;
 use crate::buffer::{Access, export};
 use crate::error::Failure;
 
-/// Where the bytes of a loan are.
+/// The bytes of a loan.
 #[derive(Clone, Copy)]
 struct Room {
     start: NonNull<u8>,
     length: usize,
 }
 
-// SAFETY: an address, whose bytes are used only by who has a view of them, as the Python rules for views say.
+// SAFETY: an address, whose bytes are used only by holders of a view, by the Python rules for views.
 unsafe impl Send for Room {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Room {}
 
-/// Room for a message, to be filled in place and sent at the end of its `with`. It is a writable buffer; what is in it at first is what the block
-/// held before. Until it is sent or given up the part sends nothing else to that node. While something refers to its bytes it cannot
-/// be sent, since a view that writes would write under the reader: then BufferError is raised and the message is given up.
+/// Room for a message, to be filled in place and sent at the end of its `with`. It is a writable buffer, whose initial contents are those that the
+/// block held before. Until it is sent or given up the part sends nothing else to that node. While something refers to its bytes it cannot be sent,
+/// since the reader would see later writes through that view: then BufferError is raised and the message is given up.
 #[pyclass(module = "pypdbp")]
 pub(crate) struct Loan {
     cell: PartHandle,
     room: Room,
-    /// It is neither sent nor given up.
+    /// It has been neither sent nor given up.
     is_open: bool,
     views: usize,
 }
@@ -47,7 +47,7 @@ impl Loan {
         Ok(Self { cell: cell.clone(), room, is_open: true, views: 0 })
     }
 
-    /// Gives the message up. The room stays as long as there are views.
+    /// Gives up the message. The room stays as long as there are views.
     fn give_up(&mut self) {
         self.is_open = false;
         if self.views == 0 {
@@ -77,7 +77,7 @@ impl Loan {
         })?)
     }
 
-    /// Gives the message up.
+    /// Gives up the message.
     fn cancel(&mut self) {
         if self.is_open {
             self.give_up();
@@ -119,7 +119,7 @@ impl Loan {
             }
             (loan.room, loan.cell.clone())
         };
-        // SAFETY: the loan of the part has these bytes for itself until it is dropped, and is not while there are views.
+        // SAFETY: the part's loan has exclusive use of these bytes until it is dropped, which does not happen while there are views.
         unsafe { export(slf.as_any(), view, flags, (room.start.as_ptr(), room.length), Access::ReadWrite) }?;
         slf.borrow_mut().views += 1;
         cell.loan_views.fetch_add(1, Ordering::Relaxed);
@@ -128,7 +128,7 @@ impl Loan {
 
     unsafe fn __releasebuffer__(&mut self, py: Python<'_>, _view: *mut ffi::Py_buffer) {
         self.views -= 1;
-        // The GIL orders it before the look of who wants to close the part.
+        // The GIL orders it before the check by whoever wants to close the part.
         self.cell.loan_views.fetch_sub(1, Ordering::Relaxed);
         if self.views > 0 {
             return;

@@ -33,7 +33,7 @@ pub(crate) use tasks::{_poll_batch, _poll_piece, _poll_recv, _poll_send};
 pub(crate) use together::{Piece, StreamId, Streams};
 pub(crate) use values::{Ready, Returned, Target};
 
-/// Bytes up to which a copy takes less time than to let the GIL go.
+/// Up to this many bytes a copy takes less time than releasing the GIL.
 const COPIED_AT_ONCE: usize = 64 << 10;
 
 /// A part of the program: it sends to parts of any node and receives what is sent to it. Any thread may use it, one at a time.
@@ -47,7 +47,7 @@ impl Part {
         Self { cell: PartHandle::new(cell) }
     }
 
-    /// Receives: what is there at once, with the GIL, and else as long as the call may wait.
+    /// Receives: an available message at once, with the GIL; otherwise waits for as long as the call may.
     fn receive<R: Send>(
         &self,
         py: Python<'_>,
@@ -68,7 +68,7 @@ impl Part {
 
 #[pymethods]
 impl Part {
-    /// How others reach it.
+    /// Its target, by which others reach it.
     #[getter]
     fn id(&self) -> Target {
         Target(self.cell.id)
@@ -85,13 +85,13 @@ impl Part {
         Node { cell: Arc::clone(&self.cell.node) }
     }
 
-    /// Bytes of the longest message that travels in one block: of commands, of loans, and of what is sent without waiting.
+    /// Bytes of the longest message that travels in one block; commands, loans and messages sent without waiting can be no longer.
     #[getter]
     fn longest(&self, py: Python<'_>) -> PyResult<usize> {
         Ok(self.cell.with(py, |held| Ok(held.part().longest()))?)
     }
 
-    /// Messages that were received and not released: they hold the credit of those who have sent them.
+    /// Messages that were received and not released: they hold their senders' credit.
     #[getter]
     fn messages_held(&self) -> usize {
         self.cell.messages_held()
@@ -108,8 +108,8 @@ impl Part {
         self.cell.node.find(py, address, timeout)
     }
 
-    /// Sends a message: the bytes of anything that has a C-contiguous buffer. It waits for room as long as the setting timeout_ms says, or
-    /// `timeout` seconds; with 0 not at all, and NoRoom is raised where there is none.
+    /// Sends a message: the bytes of anything that has a C-contiguous buffer. Waits for room for the time in the setting timeout_ms, or `timeout`
+    /// seconds; with 0 not at all, and NoRoom is raised where there is none.
     #[pyo3(signature = (to, data, timeout = None))]
     fn send(
         &self,
@@ -146,7 +146,7 @@ impl Part {
         })
     }
 
-    /// Sends a command with a number from 0 to 65535. It goes ahead of messages, leaves at once, and has to fit a block.
+    /// Sends a command with a number from 0 to 65535. It overtakes messages, leaves at once, and must fit into a block.
     #[pyo3(signature = (to, number, data = None, timeout = None))]
     fn send_command(
         &self,
@@ -172,7 +172,7 @@ impl Part {
         data.map_or_else(|| send(&[]), |data| with_bytes(data, send))
     }
 
-    /// Sends a message to several parts: one copy for each node, which its parts share.
+    /// Sends a message to several parts: one copy per node, shared by its parts.
     fn send_all(&self, py: Python<'_>, to: Vec<Target>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let to: Vec<_> = to.iter().map(|target| target.0).collect();
         with_bytes(data, |bytes| {
@@ -183,8 +183,8 @@ impl Part {
         })
     }
 
-    /// Sends each row of an array as a message of its own, many at a time: the cheapest way to send small messages. A row is what the first
-    /// index selects: of an array with one dimension, one element. Returns how many were sent: all, unless `timeout` is 0.
+    /// Sends each row of an array as a separate message, many at a time: the cheapest way to send small messages. A row is what the first index
+    /// selects: in an array of one dimension, one element. Returns how many were sent: all, unless `timeout` is 0.
     #[pyo3(signature = (to, table, timeout = None))]
     fn send_rows(
         &self,
@@ -197,7 +197,7 @@ impl Part {
         let to = to.0;
         with_rows(table, |bytes, rows| {
             let Some(length) = bytes.len().checked_div(rows).filter(|length| *length > 0) else {
-                // No rows, or rows without bytes, for which there are no trains.
+                // No rows, or rows without bytes, of which no train can be made.
                 return if rows == 0 { Ok(0) } else { Err(PyBufferError::new_err("the rows have no bytes")) };
             };
             let mut sent = 0;
@@ -222,14 +222,15 @@ impl Part {
         })
     }
 
-    /// Room for a message of `size` bytes in the block that leaves, to be filled in place: `with part.loan(to, 4096) as room`. At the end of the
-    /// block of code it is sent; an exception gives it up.
+    /// Lends room for a message of `size` bytes in an outgoing block, to be filled in place: `with part.loan(to, 4096) as room`. It is sent at the
+    /// end of the `with`; an exception gives it up.
     fn loan(&self, py: Python<'_>, to: Target, size: usize) -> PyResult<Loan> {
         Loan::take(&self.cell, py, to.0, size)
     }
 
-    /// A group of parts, ranked by their places in the list: the owner of each calls this, with the same list of addresses and name. The part itself
-    /// gets nothing of what the group sends. `timeout` is how many seconds this, and later the calls of the group, wait while nothing moves.
+    /// Creates a group of parts, ranked by their places in the list: the owner of each calls this, with the same list of addresses and name. The
+    /// group's traffic does not reach the part itself. `timeout` is how many seconds this, and later the calls of the group, wait while nothing
+    /// moves.
     #[pyo3(signature = (name, members, timeout = None))]
     fn group(
         &self,
@@ -248,8 +249,8 @@ impl Part {
         Ok(Group::new(&self.cell.node, group))
     }
 
-    /// Hands on what was packed, without waiting for its block to fill. Calls that wait do so, too. With `progress="inline"` nobody else does:
-    /// who sends there and does not come back to the part flushes first.
+    /// Sends what was packed, without waiting for its block to fill. Waiting calls do so, too. With `progress="inline"` nothing else does: flush
+    /// before leaving the part alone after a send.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         self.cell.wait(py, |held| {
             held.part().flush();
@@ -257,7 +258,7 @@ impl Part {
         })
     }
 
-    /// The next message, commands first. Raises Timeout after `timeout` seconds without one, and PeerFailed once nobody is left to send it.
+    /// Returns the next message, commands first. Raises Timeout after `timeout` seconds without one, and PeerFailed once nobody is left to send it.
     #[pyo3(signature = (timeout = None))]
     fn recv(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Message> {
         let message = self.receive(
@@ -273,20 +274,21 @@ impl Part {
         Ok(Message::new(&self.cell, message))
     }
 
-    /// The next message if one has come, else None. Does not wait.
+    /// Returns the next message if one has come, else None. Does not wait.
     fn try_recv(&self, py: Python<'_>) -> PyResult<Option<Message>> {
         let message = self.cell.with(py, |held| Ok(held.part().try_recv()))?;
         Ok(message.map(|message| Message::new(&self.cell, message)))
     }
 
-    /// The next message that was not delivered since the node of its target has failed, or None. A program that goes on when others have taken the
-    /// places of failed nodes calls this until it is None, now and then: what has come back has the room of what is sent there next.
+    /// Returns the next message that was not delivered because its target's node has failed, or None. A program that goes on once others have
+    /// replaced failed nodes should call this now and then until it returns None: returned messages occupy the room for later ones to the same
+    /// place.
     fn try_returned(&self, py: Python<'_>) -> PyResult<Option<Returned>> {
         let returned = self.cell.with(py, |held| Ok(held.part().try_returned()?))?;
         Ok(returned.map(|returned| Returned::new(py, &returned)))
     }
 
-    /// The messages of one length that have come together: the cheapest way to receive small ones. Waits as recv does.
+    /// Returns messages of one length that arrived together: the cheapest way to receive small ones. Waits as recv does.
     #[pyo3(signature = (timeout = None))]
     fn recv_batch(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Batch> {
         let batch = self.receive(
@@ -298,14 +300,14 @@ impl Part {
         Ok(Batch::new(&self.cell, batch))
     }
 
-    /// The batches that have come, one by one: as long as there are any, or, with a timeout, until none comes for so long or nobody is left.
+    /// Iterates over the batches that have come: as long as there are any, or, with a timeout, until none comes for that time or nobody is left.
     #[pyo3(signature = (timeout = Some(0.0)), text_signature = "($self, timeout=0.0)")]
     fn batches(&self, timeout: Option<f64>) -> PyResult<Batches> {
         Ok(Batches::new(self.cell.clone(), Patience::of(timeout)?))
     }
 
-    /// Waits until there is something to receive (`recv`), or room for a short message to a part (`to`), whichever comes first: for parts that
-    /// send and receive at the same time.
+    /// Waits until there is something to receive (`recv`), or room for a short message to a part (`to`), whichever comes first: for parts that send
+    /// and receive at the same time.
     #[pyo3(signature = (to = None, recv = true, timeout = None))]
     fn wait(&self, py: Python<'_>, to: Option<Target>, recv: bool, timeout: Option<f64>) -> PyResult<Ready> {
         let patience = Patience::of(timeout)?;
@@ -317,14 +319,14 @@ impl Part {
         Ok(found.into())
     }
 
-    /// The number of a descriptor that is readable when something has come since arm() found nothing: for selectors and loops. It is not to
-    /// be read, and is the same until the part object is gone.
+    /// The number of a descriptor that becomes readable when something has come since arm() found nothing: for selectors and event loops. It must
+    /// not be read, and stays the same for the life of the part object.
     fn fileno(&self) -> PyResult<i32> {
         Ok(self.cell.wakes()?.as_fd().as_raw_fd())
     }
 
-    /// Looks for what wait() waits for. If there is nothing the descriptor is armed: it gets readable when to look again. For one loop at a
-    /// time; tasks of asyncio have arecv() and others, which share it.
+    /// Checks for what wait() waits for. If nothing is ready, the descriptor is armed: it becomes readable when it is time to check again. For one
+    /// loop at a time; tasks of asyncio have arecv() and others, which share it.
     #[pyo3(signature = (to = None, recv = true))]
     fn arm(&self, py: Python<'_>, to: Option<Target>, recv: bool) -> PyResult<Ready> {
         let interest = interest(to, recv)?;
@@ -338,7 +340,7 @@ impl Part {
         })?)
     }
 
-    /// As recv, for asyncio: `message = await part.arecv()`. A task that is cancelled loses nothing.
+    /// As recv, for asyncio: `message = await part.arecv()`. Cancelling the task loses nothing.
     fn arecv<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.py().import("pypdbp._asyncio")?.call_method1("recv", (&slf,))
     }
@@ -348,7 +350,7 @@ impl Part {
         slf.py().import("pypdbp._asyncio")?.call_method1("recv_batch", (&slf,))
     }
 
-    /// As send, for asyncio, of what fits a block (`longest`): `await part.asend(to, data)`.
+    /// As send, for asyncio, for messages that fit into a block (`longest`): `await part.asend(to, data)`.
     fn asend<'py>(
         slf: Bound<'py, Self>,
         to: Bound<'py, PyAny>,
@@ -357,21 +359,21 @@ impl Part {
         slf.py().import("pypdbp._asyncio")?.call_method1("send", (&slf, to, data))
     }
 
-    /// One turn of a loop in which a part of each node sends and receives: `while part.advance(done): …`. `done` says that this part sends
-    /// nothing more of its own accord. The loop ends everywhere when all have said so, and all that they had sent has been received.
+    /// Takes one turn of a loop in which a part of each node sends and receives: `while part.advance(done): …`. `done` means that this part will
+    /// send nothing more on its own initiative. The loop ends everywhere when all are done, and everything they sent has been received.
     fn advance(&self, py: Python<'_>, done: bool) -> PyResult<bool> {
         self.cell.wait(py, |held| Ok(held.part().advance(done)?))
     }
 
-    /// Opens a stream to a part: a file to be written, pypdbp.Writer.
+    /// Opens a stream to a part, as a file to write: pypdbp.Writer.
     fn open<'py>(&self, py: Python<'py>, to: Target) -> PyResult<Bound<'py, PyAny>> {
         static WRITER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let writer = RawWriter::open(&self.cell, py, to.0)?;
         WRITER.import(py, "pypdbp._streams", "Writer")?.call1((writer,))
     }
 
-    /// The next stream that somebody has opened to this part: a file to be read, pypdbp.Reader. Waits as long as the setting timeout_ms says, or
-    /// `timeout` seconds.
+    /// Accepts the next stream opened to this part, as a file to read: pypdbp.Reader. Waits for the time in the setting timeout_ms, or `timeout`
+    /// seconds.
     #[pyo3(signature = (timeout = None))]
     fn accept<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
         static READER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -379,10 +381,10 @@ impl Part {
         READER.import(py, "pypdbp._streams", "Reader")?.call1((reader,))
     }
 
-    /// All streams that are opened to this part and that accept() does not take, for one thread to read, piece by piece:
-    /// `for piece in part.streams()`, `async for`, or next(). Streams that have something take turns. The iteration goes on until nobody is
-    /// left to write, or, with a timeout, until nothing comes for so long. At the end of a `with`, or by close(), streams that have been begun to
-    /// be read are given up; else whoever calls this next goes on with them.
+    /// Reads all streams opened to this part, except those that accept() takes, on one thread, piece by piece: `for piece in part.streams()`,
+    /// `async for`, or next(). Streams with data take turns. The iteration goes on until nobody is left to write, or, with a timeout, until nothing
+    /// comes for that time. At the end of a `with`, or by close(), streams that have been partly read are given up; otherwise the next call of this
+    /// method continues with them.
     #[pyo3(signature = (timeout = None))]
     fn streams(&self, timeout: Option<f64>) -> PyResult<Streams> {
         Ok(Streams::new(self.cell.clone(), Patience::of(timeout)?))
@@ -394,8 +396,8 @@ impl Part {
         SEND.import(py, "pypdbp._arrays", "send")?.call1((self.open(py, to)?, array)).map(drop)
     }
 
-    /// Receives an array that send_array has sent: into `out`, which has to have its shape and format, or into a new one (of numpy; without that,
-    /// a memoryview). Waits for it as accept does.
+    /// Receives an array sent by send_array: into `out`, which must have its shape and format, or into a new one (of numpy; without numpy, a
+    /// memoryview). Waits as accept does.
     #[pyo3(signature = (out = None, timeout = None))]
     fn recv_array<'py>(
         &self,
@@ -407,7 +409,8 @@ impl Part {
         RECV.import(py, "pypdbp._arrays", "recv")?.call1((self.accept(py, timeout)?, out))
     }
 
-    /// Sends an array of a CUDA device (with `__cuda_array_interface__`: CuPy, Numba, PyTorch) as one message, when its stream is done with it.
+    /// Sends an array of a CUDA device (with `__cuda_array_interface__`: CuPy, Numba, PyTorch) as one message, once its stream has finished with
+    /// it.
     #[pyo3(signature = (to, array, timeout = None))]
     fn send_device<'py>(
         slf: Bound<'py, Self>,
@@ -418,7 +421,7 @@ impl Part {
         slf.py().import("pypdbp._devices")?.call_method1("send", (&slf, to, array, timeout))
     }
 
-    /// Receives what send_device has sent, or a stream, into an array of a CUDA device. Returns the source and how many bytes came.
+    /// Receives a message of send_device, or a stream, into an array of a CUDA device. Returns the source and the number of bytes.
     #[pyo3(signature = (out, timeout = None))]
     fn recv_device<'py>(
         slf: Bound<'py, Self>,
@@ -428,7 +431,7 @@ impl Part {
         slf.py().import("pypdbp._devices")?.call_method1("recv", (&slf, out, timeout))
     }
 
-    /// Frees the part and its name; streams that are open are given up. Messages that were received can still be read.
+    /// Frees the part and its name; open streams are given up. Received messages can still be read.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         Ok(self.cell.close_idle(py)?)
     }
@@ -461,7 +464,7 @@ impl Part {
     }
 }
 
-/// The bytes that a message has in all.
+/// The total length of a message.
 fn length(size: usize) -> PyResult<isize> {
     isize::try_from(size).map_err(|_| PyOverflowError::new_err("too many bytes"))
 }

@@ -25,7 +25,7 @@ impl RawWriter {
 
 #[pymethods]
 impl RawWriter {
-    /// Writes all bytes, and returns how many there are.
+    /// Writes all bytes, and returns their number.
     fn write(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<usize> {
         with_bytes(data, |bytes| {
             self.cell.wait(py, |held| {
@@ -45,7 +45,7 @@ impl RawWriter {
         self.cell.wait(py, |held| held.finish(self.key))
     }
 
-    /// Gives the stream up: its reader gets an error behind what was sent.
+    /// Gives up the stream: its reader gets an error after what was sent.
     fn abandon(&self) {
         self.cell.leave_note(Note::Writer(self.key));
     }
@@ -83,12 +83,12 @@ impl RawReader {
         Target(self.source)
     }
 
-    /// Reads as many bytes as there are and have room, at least one; 0 at the end.
+    /// Reads as many bytes as are available and fit, at least one; 0 at the end.
     fn readinto(&self, py: Python<'_>, room: &Bound<'_, PyAny>) -> PyResult<usize> {
         with_room(room, |room| self.cell.wait(py, |held| Ok(held.reader(self.key)?.read(room)?)))
     }
 
-    /// Fills all of the room, or as much of it as the stream has.
+    /// Fills the room, or as much of it as the stream has data for.
     fn readall_into(&self, py: Python<'_>, room: &Bound<'_, PyAny>) -> PyResult<usize> {
         with_room(room, |room| {
             self.cell.wait(py, |held| {
@@ -105,7 +105,7 @@ impl RawReader {
         })
     }
 
-    /// Discards the rest as it comes.
+    /// Discards the rest as it arrives.
     fn abandon(&self) {
         self.cell.leave_note(Note::Reader(self.key));
     }

@@ -1,5 +1,5 @@
-//! What tasks of asyncio wait for, by `pypdbp/_asyncio.py`. Each call says whether the descriptor of the part was readable until now, for which other
-//! tasks may wait, and gives what there is; if there is nothing, the descriptor gets readable when to look again.
+//! Polls for tasks of asyncio, used by `pypdbp/_asyncio.py`. Each call returns whether the part's descriptor was readable until now, which other
+//! tasks may wait for, and what is available. If nothing is, the descriptor becomes readable when it is time to check again.
 
 use std::task::{Context, Poll};
 
@@ -32,7 +32,7 @@ pub(crate) fn _poll_recv(py: Python<'_>, part: PyRef<'_, Part>) -> PyResult<(boo
     Ok((rung, message.map(|message| Message::new(&part.cell, message))))
 }
 
-/// The next messages that have come together.
+/// The next messages that arrived together.
 #[pyfunction]
 pub(crate) fn _poll_batch(py: Python<'_>, part: PyRef<'_, Part>) -> PyResult<(bool, Option<Batch>)> {
     let (rung, batch) = poll(&part, py, |held, context| held.part().poll_recv_batch(context))?;

@@ -17,7 +17,7 @@ use crate::buffer::{Access, export};
 use crate::calls::Patience;
 use crate::error::Failure;
 
-/// A stream that is read with others: a key for what is kept of each. No other has the same, even after its end.
+/// A stream that is read together with others: a key for per-stream state. No other stream has the same one, even after its end.
 #[pyclass(frozen, eq, module = "pypdbp")]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StreamId(pdbp::StreamId);
@@ -47,7 +47,7 @@ impl StreamId {
     }
 }
 
-/// What a piece has besides bytes.
+/// What a piece carries besides bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Data,
@@ -55,13 +55,13 @@ enum Kind {
     Broken,
 }
 
-/// A piece of a stream: some of its bytes, or its end. It is a read-only buffer, in place, as a Message: its block goes back to the writer when it
-/// is released, or when it and all views of it are gone.
+/// A piece of a stream: some of its bytes, or its end. It is a read-only buffer, in place, like a Message: its block goes back to the writer when
+/// it is released, or when it and all views of it are gone.
 #[pyclass(module = "pypdbp")]
 pub(crate) struct Piece {
     stream: StreamId,
     kind: Kind,
-    /// `None`: an end, which has no bytes.
+    /// `None`: an end, without bytes.
     bytes: Kept<Option<Segment<Shared>>>,
 }
 
@@ -97,13 +97,13 @@ impl Piece {
         self.stream.source()
     }
 
-    /// Whether it is the end of the stream, all of which has come. It has no bytes.
+    /// Whether it is the end of a complete stream. It has no bytes.
     #[getter]
     fn is_end(&self) -> bool {
         self.kind == Kind::End
     }
 
-    /// Whether the stream ended before its end: its writer gave it up, or failed. It has no bytes, and nothing more comes of the stream.
+    /// Whether the stream ended early: its writer gave it up, or failed. It has no bytes, and nothing more comes from the stream.
     #[getter]
     fn is_broken(&self) -> bool {
         self.kind == Kind::Broken
@@ -114,12 +114,12 @@ impl Piece {
         self.bytes.is_released()
     }
 
-    /// A copy of the bytes, which holds no block.
+    /// Returns a copy of the bytes, which holds no block.
     fn tobytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         Ok(PyBytes::new(py, self.get()?))
     }
 
-    /// Gives the block back. BufferError while there are views.
+    /// Returns the block. Raises BufferError while there are views.
     fn release(&mut self) -> PyResult<()> {
         self.bytes.release()
     }
@@ -128,7 +128,7 @@ impl Piece {
         Ok(self.get()?.len())
     }
 
-    /// Not whether it has bytes: the last piece of a stream may have none.
+    /// True even without bytes: the last piece of a stream may have none.
     fn __bool__(&self) -> bool {
         true
     }
@@ -153,7 +153,8 @@ impl Piece {
         let mut piece = slf.borrow_mut();
         let bytes = piece.get()?;
         let bytes = (bytes.as_ptr(), bytes.len());
-        // SAFETY: the bytes of a segment stay where they are, and nobody writes them, until it is dropped; it is not while there are views.
+        // SAFETY: the bytes of a segment stay where they are, and nobody writes them, until it is dropped, which does not happen while there are
+        // views.
         unsafe { export(slf.as_any(), view, flags, bytes, Access::ReadOnly) }?;
         piece.bytes.add_view();
         Ok(())
@@ -174,7 +175,7 @@ impl Piece {
     }
 }
 
-/// All streams to a part but those that accept() has returned, piece by piece: those that have something take turns.
+/// All streams to a part except those that accept() has returned, piece by piece: streams with data take turns.
 #[pyclass(frozen, module = "pypdbp")]
 pub(crate) struct Streams {
     cell: PartHandle,
@@ -190,7 +191,7 @@ impl Streams {
         Part { cell: self.cell.clone() }
     }
 
-    /// The next piece; `None` if there is none within that time.
+    /// The next piece; `None` if none comes within that time.
     fn within(&self, py: Python<'_>, patience: Patience) -> PyResult<Option<Piece>> {
         let mut found = self.cell.with(py, |held| Ok(held.together().try_next()?))?;
         if found.is_none() && patience != Patience::None {
@@ -203,7 +204,7 @@ impl Streams {
 
 #[pymethods]
 impl Streams {
-    /// The next piece of any stream. Raises Timeout after `timeout` seconds without one, and PeerFailed once nobody is left to write it.
+    /// Returns the next piece of any stream. Raises Timeout after `timeout` seconds without one, and PeerFailed once nobody is left to write it.
     #[pyo3(signature = (timeout = None))]
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Piece> {
         let piece = self.within(py, Patience::of(timeout)?)?;
@@ -212,17 +213,17 @@ impl Streams {
         })
     }
 
-    /// The next piece if one has come, else None. Does not wait.
+    /// Returns the next piece if one has come, else None. Does not wait.
     fn try_next(&self, py: Python<'_>) -> PyResult<Option<Piece>> {
         self.within(py, Patience::None)
     }
 
-    /// As next, for asyncio: `piece = await streams.anext()`. A task that is cancelled loses nothing.
+    /// As next, for asyncio: `piece = await streams.anext()`. Cancelling the task loses nothing.
     fn anext<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.py().import("pypdbp._asyncio")?.call_method1("piece", (slf.get().part(),))
     }
 
-    /// Gives a stream up: what has come of it is discarded, and the rest as it comes.
+    /// Gives up a stream: its data so far is discarded, and the rest as it arrives.
     fn give_up(&self, py: Python<'_>, stream: PyRef<'_, StreamId>) -> PyResult<()> {
         let id = stream.0;
         Ok(self.cell.with(py, |held| {
@@ -231,7 +232,7 @@ impl Streams {
         })?)
     }
 
-    /// Gives up all streams that were begun to be read.
+    /// Gives up all streams that have been partly read.
     fn close(&self) {
         self.cell.leave_note(Note::Together);
     }

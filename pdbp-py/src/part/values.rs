@@ -1,16 +1,16 @@
-//! What calls of a part take and return, as plain values: targets, what a wait has found, messages that came back.
+//! Plain values that calls of a part take and return: targets, the outcome of a wait, returned messages.
 
 use pdbp::Shared;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-/// Who can be sent to: a part of any node.
+/// A destination: a part of any node.
 #[pyclass(frozen, eq, ord, hash, module = "pypdbp")]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Target(pub(crate) pdbp::Target);
 
-/// As an argument. Whoever gives a name, or a part, is told where targets come from.
+/// As an argument. The error for a name, or a part, says where targets come from.
 impl<'a, 'py> FromPyObject<'a, 'py> for Target {
     type Error = PyErr;
 
@@ -27,7 +27,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Target {
 
 #[pymethods]
 impl Target {
-    /// The target that `int(target)` was made of, to be sent in messages. Whether there is such a part shows when it is sent to: NotFound.
+    /// Returns the target whose `int(target)` this is, to be sent in messages. If there is no such part, sending to it raises NotFound.
     #[staticmethod]
     fn from_bits(bits: u64) -> PyResult<Self> {
         let target = pdbp::Target::from_bits(bits).map(Self);
@@ -51,14 +51,14 @@ impl Target {
     }
 }
 
-/// What Part.wait has found.
+/// The outcome of Part.wait.
 #[pyclass(frozen, get_all, module = "pypdbp")]
 pub(crate) struct Ready {
-    /// A receive gives a message.
+    /// A receive returns a message.
     recv: bool,
-    /// A stream waits to be accepted, or streams() has a piece.
+    /// A stream can be accepted, or streams() has a piece.
     stream: bool,
-    /// A send of a short message does not wait.
+    /// A short message can be sent without waiting.
     send: bool,
 }
 
