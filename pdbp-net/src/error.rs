@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of links, of starting, of TLS and of tokens.
 
 use std::fmt;
 use std::io;
@@ -14,20 +14,20 @@ pub use crate::framing::{Fault, Malformed};
 pub enum NetError {
     /// There was no connection for longer than an outage may last.
     OutOfReach {
-        /// Where the peer was.
+        /// The peer's last address.
         address: SocketAddr,
-        /// How long there was none.
+        /// How long the link had no connection.
         outage: Duration,
     },
-    /// The peer has ended.
+    /// The peer has left.
     Left,
-    /// The peer's process has ended without a word: nobody listens where it did, on this host.
+    /// The peer's process, on this host, has ended without a goodbye: nobody listens at its address any more.
     Died,
-    /// Another process has the peer's place.
+    /// Another process has taken the peer's place.
     Replaced,
     /// The peer had given the link up before this end did.
     GivenUp,
-    /// The peer has sent what no peer sends, on several connections in a row.
+    /// The peer has violated the protocol on several connections in a row.
     Malformed(Malformed),
     /// This end has [ended](pdbp_core::Transport::disconnect) the link.
     Disconnected,
@@ -56,9 +56,9 @@ impl std::error::Error for NetError {}
 pub(crate) enum Lost {
     /// The other end closed it.
     Closed,
-    /// The system gave it up.
+    /// The system reported an error.
     Broken(#[allow(dead_code, reason = "shown in tests and by debuggers")] io::Error),
-    /// What came is not what a peer sends.
+    /// The peer has violated the protocol.
     Malformed(Malformed),
 }
 
@@ -68,31 +68,31 @@ impl From<Malformed> for Lost {
     }
 }
 
-/// Why a process is not in the cluster.
+/// Why a process could not found or join a cluster.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The address cannot be listened at, or there is no such host.
+    /// The process cannot listen at the address, or the host does not exist.
     Address {
-        /// As it was given.
+        /// The address as given.
         address: String,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// Others could connect to this address, and connections are neither proven nor meant to be plain.
+    /// Other hosts could connect to this address, but there is no token, or connections are neither encrypted nor meant to be plain.
     Unprotected {
         /// The address.
         address: SocketAddr,
         /// Whether there is a token.
         has_token: bool,
     },
-    /// Not all processes have come in time.
+    /// Not all processes have joined in time.
     Missing {
-        /// Those that have, this one included.
+        /// The number that has, this one included.
         here: usize,
         /// Those that make up the cluster.
         nodes: u16,
-        /// How long this one has waited.
+        /// How long this process has waited.
         waited: Duration,
     },
     /// This process has founded a cluster before, and none of its masters has called it.
@@ -106,19 +106,19 @@ pub enum StartError {
     FoundingFile {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// No process that founds a cluster has answered in time.
+    /// No founder has answered in time.
     NoFounder {
-        /// Where one should be.
+        /// Where the founder should be.
         address: String,
         /// How long this process has tried.
         waited: Duration,
-        /// What came of the last try.
+        /// The error of the last attempt.
         error: io::Error,
     },
-    /// The founder has let this process in, and others have not come in time.
+    /// The founder has let this process in, but others have not joined in time.
     Incomplete {
         /// Where the founder is.
         address: String,
@@ -127,36 +127,36 @@ pub enum StartError {
         /// How long this process has waited.
         waited: Duration,
     },
-    /// The cluster has a fixed number of nodes, each of which has links to all others.
+    /// The cluster has a fixed number of nodes, each of which has links to all others, so it cannot be dialled.
     NotOpen {
         /// Where its founder is.
         address: String,
     },
-    /// The founder closes the connection, or does not prove that it knows the token.
+    /// The founder closed the connection, or did not prove that it knows the token.
     WrongToken {
         /// Where it is.
         address: String,
     },
-    /// The founder's connections are encrypted, and this process' are not.
+    /// The founder's connections are encrypted, and those of this process are not.
     Encrypted {
         /// Where it is.
         address: String,
     },
-    /// What answers talks HTTP and is no PDBP.
+    /// Whatever answers at the address does not provide PDBP's SOAP service.
     NoExchange {
         /// Where it is.
         address: String,
-        /// The status that it answers with; 0 if it does not even answer so.
+        /// The HTTP status of the answer; 0 if it is not valid HTTP.
         status: u16,
     },
-    /// No encrypted connection to the founder comes about.
+    /// The TLS handshake with the founder failed.
     Handshake {
         /// Where it is.
         address: String,
-        /// What is wrong with its certificate, or with what it says.
+        /// What is wrong with its certificate, or with what it sent.
         error: io::Error,
     },
-    /// Connections cannot be encrypted as they should.
+    /// TLS cannot be set up as configured.
     Tls(TlsError),
     /// The founder has refused this process.
     Refused {
@@ -165,22 +165,22 @@ pub enum StartError {
         /// Why.
         refusal: Refusal,
     },
-    /// The system does not give what is needed.
+    /// The system refused a resource.
     System(io::Error),
 }
 
-/// Why a founder, or a member, refuses a process that has proven that it knows the token.
+/// Why a founder or a member refuses a process that has proven that it knows the token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
     /// It speaks another version of the protocol.
     Version {
-        /// The one here.
+        /// This process's version.
         own: u16,
         /// The founder's.
         theirs: u16,
     },
-    /// It has blocks of another length.
+    /// Its blocks have another length.
     Block {
         /// Bytes of the longest block here, its header included.
         own: usize,
@@ -192,13 +192,13 @@ pub enum Refusal {
         /// The number of its nodes.
         nodes: u16,
     },
-    /// Some have joined by a loopback address, and others from other hosts, which cannot reach the former.
+    /// Some processes have joined by a loopback address, and others from other hosts, which cannot reach the former.
     Loopback,
-    /// The cluster is open, and places are given by its primary. This is another one, and does not know where that is.
+    /// Only the primary of an open cluster gives places. The process called is not the primary, and does not know where it is.
     Elsewhere,
-    /// All places of masters of an open cluster are taken.
+    /// All of an open cluster's places for masters are taken.
     NoMaster,
-    /// Something that this version does not know.
+    /// A reason that this version does not know.
     Other(u8),
 }
 
@@ -322,16 +322,16 @@ impl From<TlsError> for StartError {
 pub enum TlsError {
     /// The crate was built without its feature `tls`.
     NotBuilt,
-    /// Encrypted connections are for those that know the token, and there is none.
+    /// TLS requires a token, and none is set.
     NoToken,
-    /// A file is not there, or not what it should be.
+    /// A file is missing or invalid.
     File {
         /// Its name.
         path: PathBuf,
         /// What is wrong with it.
         error: String,
     },
-    /// The library of TLS takes something not.
+    /// The TLS library refused the configuration.
     Refused(String),
 }
 
@@ -361,12 +361,12 @@ pub enum TokenError {
     File {
         /// Its name.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// The secret is too short to be one.
+    /// The token is too short to be a secret.
     Short {
-        /// Its characters.
+        /// Its length in characters.
         length: usize,
     },
 }

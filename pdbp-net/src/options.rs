@@ -1,4 +1,4 @@
-//! What can be set.
+//! The options of a process.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,49 +11,48 @@ use crate::token::Token;
 pub struct Options {
     /// Bytes of the longest block, header and body; the same in all processes.
     pub largest_block: usize,
-    /// Blocks that can be under way to each peer.
+    /// Maximum blocks in flight to each peer.
     pub in_flight: usize,
-    /// What the processes of the cluster know and nobody else does. Without one, and without [`plain`](Self::plain), addresses are
-    /// those of the own host only.
+    /// The secret of the cluster. Addresses other than loopback require a token, and [`tls`](Self::tls) or [`plain`](Self::plain).
     pub token: Option<Token>,
-    /// Where others reach this process, as host and port, if that is another address than the one that it calls from or another port than the one at
-    /// which it listens: a port that a router forwards. All that this process tells of itself names this address, and the others call it there.
+    /// Where others reach this process, as host and port, if that differs from the address it calls from or the port it listens on: for
+    /// instance a port that a router forwards. This process announces itself by this address, and others call it there.
     pub advertise: Option<String>,
-    /// Whether, without [`tls`](Self::tls), what travels may be read and changed by whoever is between the hosts. With a token strangers
-    /// cannot join or connect all the same.
+    /// Permits unencrypted traffic between hosts, without [`tls`](Self::tls): anybody on the path can read and change it. The token
+    /// still keeps strangers from joining or connecting.
     pub plain: bool,
-    /// How connections are encrypted; the same in all processes. It takes a token.
+    /// How connections are encrypted; the same in all processes. Requires a token.
     pub tls: Tls,
-    /// How what it says travels on the connections that this process makes. Those that it takes it takes either way, so processes of a cluster
-    /// may differ.
+    /// The framing of the connections that this process makes. It accepts either on incoming ones, so processes of a cluster may differ.
     pub framing: Framing,
-    /// What this process packs the blocks by that it sends. What it receives it expands, whatever the others have here.
+    /// The codec for blocks that this process sends. It expands what it receives, whatever codec the sender uses.
     pub codec: Codec,
-    /// Threads that pack and expand while who polls goes on. `None`: as many as pay, which is none where the processors are needed for
-    /// the nodes of this host, and never more than four.
+    /// Threads that pack and expand while the poller continues. `None`: as many as pay off, which is none where the nodes of this host need
+    /// all processors, and never more than four.
     pub workers: Option<usize>,
-    /// Bytes for packed blocks, in each direction; one block for each link if that is more. Taken when they are needed.
+    /// Bytes for packed blocks, in each direction; one block per link if that is more. Allocated on demand.
     pub ring_bytes: usize,
-    /// Of an open cluster that this process founds: how many of its places, from the first on, are for masters.
+    /// The number of places for masters, from the first on, in an open cluster that this process founds.
     pub masters: u16,
-    /// Of an open cluster of several masters that this process founds: a file that is written when it does. Where it is there this process founds none, but
-    /// joins the one that was founded: without it a founder that is started again, and that no master calls in three seconds, founds another.
+    /// A file that this process writes when it founds an open cluster of several masters. If the file exists, the process founds no cluster but
+    /// joins the existing one. Without a file, a restarted founder that no master calls within three seconds founds another cluster.
     pub founding_file: Option<PathBuf>,
-    /// As what this process joins an open cluster.
+    /// The role in which this process joins an open cluster.
     pub role: Role,
-    /// How long a link without a connection is only slow, before it has failed.
+    /// How long a link may be without a connection before it fails.
     pub outage: Duration,
     /// How long the start waits for the other processes.
     pub timeout: Duration,
-    /// What is told, once, of a start that nobody has answered for a second and a half, and that goes on trying: where, why, and until when.
-    /// Nothing by default.
+    /// Called once when a start has had no success for a second and a half and keeps trying, with a message that says where, why, and until
+    /// when. Does nothing by default.
     pub notice: fn(&str),
-    /// How long the end waits until peers have taken what was sent to them.
+    /// How long dropping the node waits for peers to take what was sent to them.
     pub linger: Duration,
 }
 
 impl Options {
-    /// Blocks of up to `largest_block` bytes, 24 of them under way, no token, no TLS, no SOAP, no codec, one master; outages of 2 s, 30 s to start, 1 s to end.
+    /// Blocks of up to `largest_block` bytes, 24 in flight, no token, no TLS, no SOAP, no codec, one master; outages of 2 s, 30 s to start,
+    /// 1 s to end.
     pub fn new(largest_block: usize) -> Self {
         Self {
             largest_block,
@@ -77,36 +76,36 @@ impl Options {
     }
 }
 
-/// As what a process joins an open cluster.
+/// The role in which a process joins an open cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
-    /// It gets a place behind those of the masters.
+    /// It gets a place after those of the masters.
     #[default]
     Worker,
-    /// It gets a place of a master: it votes on who is primary, may be it, and gives the places then.
+    /// It gets a master's place: it votes in elections of the primary and may become primary, which hands out places.
     Master,
 }
 
-/// How connections are encrypted: by TLS 1.3 or not at all. Nothing falls back from the one to the other.
+/// How connections are encrypted: by TLS 1.3 or not at all. There is no fallback from TLS to plain text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Tls {
     /// Not at all.
     #[default]
     Off,
-    /// With certificates that processes make for themselves when they start, and that nobody checks: that both ends of a connection
-    /// know the token, and that nobody is between them, is proven by the token and a key exported from the connection.
+    /// With certificates that processes make for themselves at start, and that nobody checks: the token, together with a key
+    /// exported from the connection, proves that both ends know the token and that nobody sits between them.
     Token,
-    /// With the certificates of a folder: `cert.pem` and `key.pem` of this process, the certificate being for the name `pdbp`, and
-    /// `ca.pem`, who has to have signed those of the others. The token is proven all the same.
+    /// With the certificates of a folder: `cert.pem` and `key.pem` of this process, with a certificate for the name `pdbp`, and
+    /// `ca.pem`, the authority that must have signed those of the others. The token is proven as well.
     Folder(PathBuf),
 }
 
-/// How what two nodes say to each other travels on a connection.
+/// How the traffic between two nodes travels on a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Framing {
     /// As frames of PDBP's own.
     #[default]
     Tcp,
-    /// As HTTP/1.1 with SOAP 1.2 messages, blocks being their attachments (MTOM): what gets through where connections have to be HTTP.
+    /// As HTTP/1.1 with SOAP 1.2 messages whose attachments are the blocks (MTOM), for networks where connections have to be HTTP.
     Soap,
 }
