@@ -1,5 +1,9 @@
 """Groups: each member is a node with a thread of its own."""
 
+import os
+import subprocess
+import sys
+import textwrap
 import threading
 from array import array
 
@@ -211,3 +215,69 @@ def test_arrays_of_numpy():
                 group.barrier()
 
         together(cluster.nodes, member)
+
+
+def run_program(program):
+    run = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120)
+    assert (run.returncode, run.stderr) == (0, "")
+    return run.stdout
+
+
+def test_the_end_of_the_program_ends_a_call_of_another_thread():
+    said = run_program("""
+        import threading, pypdbp
+        cluster = pypdbp.start(nodes=2, transport="local")
+        def member(node):
+            group = node.group("all", timeout=60)
+            if node.index == 0:
+                group.barrier()  # which the other never calls
+        threads = [threading.Thread(target=member, args=(node,), daemon=True) for node in cluster.nodes]
+        for thread in threads:
+            thread.start()
+        threads[1].join()
+        print("the end")
+        """)
+    assert said == "the end\n"
+
+
+def test_ctrl_c_ends_a_call_and_with_it_the_group():
+    said = run_program("""
+        import os, signal, threading, pypdbp
+        cluster = pypdbp.start(nodes=2, transport="local")
+        groups = [None, None]
+        def member(node):
+            groups[node.index] = node.group("all", timeout=60)
+        other = threading.Thread(target=member, args=(cluster.nodes[1],))
+        other.start()
+        member(cluster.nodes[0])
+        other.join()
+        threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        try:
+            groups[0].barrier()
+        except KeyboardInterrupt:
+            print("interrupted")
+        try:
+            groups[0].barrier()
+        except pypdbp.GroupError as error:
+            print(error)
+        """)
+    assert said.startswith("interrupted\n") and "given up" in said
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_group_is_not_for_forked_children():
+    said = run_program("""
+        import os, sys, warnings, pypdbp
+        warnings.simplefilter("ignore")
+        with pypdbp.start(nodes=1, transport="local") as cluster, cluster.node.group("all") as group:
+            if os.fork() == 0:
+                try:
+                    group.barrier()
+                except pypdbp.Forked:
+                    os._exit(7)
+                os._exit(1)
+            print(os.waitstatus_to_exitcode(os.wait()[1]))
+            group.barrier()
+            print("goes on")
+        """)
+    assert said == "7\ngoes on\n"
