@@ -102,7 +102,7 @@ impl Event {
 }
 
 /// The events of a node since Node.watch() was called, the oldest first; up to 256 are kept until taken. Any thread may use it. `for event in
-/// watch` takes those that have come so far.
+/// watch` takes those that have come so far, and in asyncio `async for` waits for more.
 #[pyclass(frozen, module = "pypdbp")]
 pub(crate) struct Watch {
     cell: Arc<NodeCell>,
@@ -144,6 +144,14 @@ impl Watch {
             event => Ok(Some(event?)),
         })?;
         Ok(event.map(Event::from))
+    }
+
+    fn __aiter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __anext__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("pypdbp._asyncio")?.call_method1("event", (slf,))
     }
 
     fn __repr__(&self) -> String {

@@ -1,5 +1,6 @@
 """Processes: clusters over sockets, forks, the end of the interpreter, settings."""
 
+import asyncio
 import ctypes
 import glob
 import os
@@ -147,6 +148,37 @@ def test_members_that_come_and_one_that_is_killed_are_events():
                 part.send(left, b"x", timeout=0.5)
     with pytest.raises(pypdbp.Closed):
         watch.next(SOON)
+
+
+def test_a_task_follows_a_member_that_is_killed():
+    address = f"127.0.0.1:{free_port()}"
+    with pypdbp.start(listen=address, found=True, nodes=2, outage_ms=300, timeout_ms=10_000) as cluster:
+        watch, part = cluster.node.watch(), cluster.node.register("founder")
+
+        async def main():
+            member = python(WORKER, "deaf", PDBP_JOIN=address)
+            seen = []
+            async for event in watch:
+                if event.kind in ("node_up", "node_down"):
+                    seen.append((event.kind, event.node))
+                if event.kind == "node_up":
+                    (await part.arecv()).release()
+                    member.kill()
+                    member.communicate()
+                elif event.kind == "node_down":
+                    break
+            assert seen == [("node_up", 1), ("node_down", 1)]
+            # A task that is cancelled while nothing happens loses nothing; one that waits for a cluster that is closed is told so.
+            with pytest.raises(asyncio.TimeoutError):
+                async with asyncio.timeout(0.3):
+                    async for event in watch:
+                        assert event.kind not in ("node_up", "node_down"), event
+            cluster.close()
+            with pytest.raises(pypdbp.Closed):
+                async for _ in watch:
+                    pass
+
+        asyncio.run(asyncio.wait_for(main(), SOON))
 
 
 def mpirun(names: tuple[str, ...], ranks: int, code: str, *args: str, **environment: str) -> subprocess.Popen:

@@ -6,6 +6,9 @@ import weakref
 from . import _pypdbp
 from ._errors import PeerFailed
 
+# Seconds between two looks for events of a node, as between two for signals in a call that waits.
+_EVENTS_EVERY = 0.05
+
 # For each loop: the futures of waiting tasks, by descriptor.
 _waiting: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
@@ -29,6 +32,13 @@ async def next_piece(part, timeout):
             return await piece(part)
     except (TimeoutError, PeerFailed):
         raise StopAsyncIteration from None
+
+
+async def event(watch):
+    # What happens at a node wakes no descriptor. It is rare, and nobody waits for the answer of a task that hears of it.
+    while (found := next(watch, None)) is None:
+        await asyncio.sleep(_EVENTS_EVERY)
+    return found
 
 
 async def send(part, to, data):
