@@ -1,4 +1,4 @@
-//! The transport: links of one node to all others, over sockets.
+//! The transport: the links of one node to all others, over sockets.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -23,9 +23,9 @@ use crate::ring::{Ring, Size};
 use crate::socket::{Socket, watch_host};
 use crate::stats::Stats;
 
-/// Completions of links between two questions to the system what is new.
+/// Polls between two checks for events of the system, even while links have completions.
 const BETWEEN_LOOKS: u32 = 16;
-/// Between two tries towards the end.
+/// Pause between two attempts, while waiting for links at the start and for goodbyes at the end.
 const NAP: Duration = Duration::from_micros(200);
 
 /// One node's end of a cluster over sockets. See the [crate's documentation](crate).
@@ -38,16 +38,16 @@ pub struct Net {
     founded: bool,
     masters: u16,
     generation: u32,
-    /// Which of the processes that have had its place this is.
+    /// Distinguishes this process from others that have had its place.
     incarnation: u64,
-    /// By node. In an open cluster those to places that nobody has had are still to come.
+    /// By node. In an open cluster, places that have never been taken have no link yet.
     links: Vec<Option<Link<Socket<TcpStream>>>>,
     pub(crate) ring: Ring,
     processors: Processors,
     reactor: Arc<Reactor>,
     pub(crate) door: Door,
     address: SocketAddr,
-    /// The link looked at next.
+    /// The link that is polled next.
     turn: usize,
     run: u32,
 }
@@ -119,8 +119,8 @@ impl Net {
         })
     }
 
-    /// Waits until there are connections to all nodes that are to be called, but for those where nobody listens: they have died, and are about to be
-    /// declared down. For a while at most: who does not answer may have died with its host.
+    /// Waits until all links are connected, except for those to nodes where nobody listens: these have died, and are about to be declared
+    /// down. Gives up at `deadline`, since a node that does not answer may have died with its host.
     pub(crate) fn wait_for_links(&mut self, deadline: Instant) {
         let door = Arc::clone(self.door.shared());
         let is_there = |(node, link): (usize, &Option<Link<_>>)| {
@@ -134,51 +134,52 @@ impl Net {
         }
     }
 
-    /// Whether processes may come and go while the cluster runs: [`found`](Self::found).
+    /// Whether the cluster is open: processes may come and go while it runs (see [`found`](Self::found)).
     pub fn is_open(&self) -> bool {
         self.open
     }
 
-    /// Whether this process has founded the open cluster, and not joined it.
+    /// Whether this process founded the open cluster, rather than joining it.
     pub fn has_founded(&self) -> bool {
         self.founded
     }
 
-    /// Of an open cluster: how many of its places, from the first on, are for masters.
+    /// How many places of an open cluster, from the first on, are for masters.
     pub fn masters(&self) -> u16 {
         self.masters
     }
 
-    /// Of no two processes that have had the place of this node the same. Parts of this process get ids of that generation
-    /// ([`Engine::begin_generation`](pdbp_core::Engine::begin_generation)), so that nobody takes them for parts of another.
+    /// The generation of this process: no two processes that have had this node's place have the same. Parts of this process get ids of that
+    /// generation ([`Engine::begin_generation`](pdbp_core::Engine::begin_generation)), so they cannot be mistaken for parts of another process.
     pub fn generation(&self) -> u32 {
         self.generation
     }
 
-    /// What wakes a thread that sleeps when something has come, or there is room to send again.
+    /// The bell that wakes a sleeping thread when something has arrived, or when there is room to send again.
     pub fn bell(&self) -> Arc<dyn Bell> {
         Arc::clone(&self.reactor) as Arc<dyn Bell>
     }
 
-    /// Where this process listens.
+    /// The address on which this process listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Figures of its links and of its door.
+    /// Returns figures of the links and of the door.
     pub fn stats(&self) -> Stats {
         let links = self.links.iter().map(|link| link.as_ref().map(Link::stats).unwrap_or_default());
         Stats { links: links.collect(), door: self.door.stats() }
     }
 
-    /// Whether nobody was there when this node called the peer last: its host has refused the connection, or has not answered. There is
-    /// no use in waiting for a link; when somebody listens there again, there will be one. Of peers that call this node, having come later,
-    /// nothing is known, except by the founder of an open cluster of those of its own host.
+    /// Whether this node's last call to the peer found nobody: the peer's host refused the connection or did not answer. Waiting for
+    /// a link is then pointless; one will come up when a process listens there again. Peers that joined later call this node, so nothing is
+    /// known of them, except that the founder of an open cluster knows it of those on its own host.
     pub fn is_absent(&self, peer: NodeId) -> bool {
         self.door.shared().is_absent(peer.index())
     }
 
-    /// Whether this host has more nodes of the cluster than processors, as far as their addresses tell. In an open one it may get more.
+    /// Whether this host has more nodes of the cluster than processors, judging by their addresses. In an open cluster all places count, since
+    /// more nodes may join on this host.
     pub fn is_crowded(&self) -> bool {
         if self.open {
             return std::thread::available_parallelism()
@@ -222,7 +223,7 @@ impl Net {
         }
     }
 
-    /// Gives the links the connections that have come.
+    /// Hands newly arrived connections to their links.
     #[cold]
     fn connect(&mut self, arrived: Vec<Arrived>) {
         for Arrived { node, member, mut socket, protocol } in arrived {
@@ -247,13 +248,13 @@ impl Net {
         self.share_processors();
     }
 
-    /// Nodes of this host have come or gone.
+    /// Readjusts the workers after nodes of this host have come or gone.
     fn share_processors(&mut self) {
         self.ring.use_threads(self.processors.threads());
         self.ring.set_crowded(self.processors.are_crowded());
     }
 
-    /// What has happened on any link, without asking the system.
+    /// Polls the links in turn, without asking the system for events.
     fn poll_links(&mut self) -> Option<Completion<NetError>> {
         if let Some(arrived) = self.door.arrived() {
             self.connect(arrived);
@@ -300,7 +301,7 @@ impl Net {
         None
     }
 
-    /// Gives the links what workers have done.
+    /// Hands finished work of the workers to the links.
     fn turn_ring(&mut self) {
         self.ring.turn();
         while let Some(done) = self.ring.poll_done() {
@@ -310,7 +311,7 @@ impl Net {
         }
     }
 
-    /// Asks the system what is new, and looks at the clock where a connection is missing.
+    /// Polls the system for events, and checks the clock of links that have no connection.
     fn look(&mut self) {
         self.run = 0;
         self.reactor.look();
@@ -321,7 +322,7 @@ impl Net {
         }
     }
 
-    /// Whether all peers know that this node ends.
+    /// Makes progress with the goodbyes. Returns whether all peers know that this node ends.
     fn poll_farewell(&mut self, haste: Haste) -> bool {
         if let Some(arrived) = self.door.arrived() {
             self.connect(arrived);
@@ -357,7 +358,7 @@ fn wake(link: &mut Link<Socket<TcpStream>>, News { readable, writable, over }: N
     link.wake(readable, writable);
 }
 
-/// Sets what a connection between nodes needs: no waiting for more to send, and an end when the other host does not answer.
+/// Sets the socket options of a connection between nodes: no delay, and an end when the other host stops responding.
 fn prepare(stream: &TcpStream, outage: Duration) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     watch_host(stream, (outage / 4).clamp(Duration::from_secs(1), Duration::from_secs(3)))
@@ -399,7 +400,7 @@ impl Transport for Net {
 
     fn vacate(&mut self, peer: NodeId) {
         let link = self.links.get_mut(peer.index()).and_then(Option::as_mut);
-        // One that is connected again takes part again.
+        // A node that has reconnected takes part again.
         if !self.open || link.as_ref().is_some_and(|link| link.is_connected()) {
             return;
         }
@@ -448,8 +449,8 @@ impl Transport for Net {
 }
 
 impl Drop for Net {
-    /// Leaves the cluster. For as long as [`Options::linger`] says, this waits until peers have taken what was sent to them and know
-    /// that this node ends. They keep what they have sent to it and it has not taken.
+    /// Leaves the cluster. Waits, for at most [`Options::linger`], until peers have taken what was sent to them and know that this node
+    /// ends. Peers keep the blocks that they have sent and this node has not taken.
     fn drop(&mut self) {
         let began = Instant::now();
         let ring = &mut self.ring;

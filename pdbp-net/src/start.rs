@@ -1,4 +1,4 @@
-//! How a cluster of several processes comes about: one founds it, the others join, and when all are there each has its links.
+//! How a cluster of several processes starts: one process founds it, the others join, and once all are present each has its links.
 
 use std::io::Write;
 use std::io::{self, ErrorKind};
@@ -19,7 +19,7 @@ use crate::options::{Options, Role, Tls};
 use crate::tls::Sessions;
 use crate::token::{self, Token};
 
-/// A process that founds a cluster and listens for those that join.
+/// A process that founds a cluster of a fixed number of nodes and listens for the others.
 pub struct Founder {
     options: Options,
     nodes: u16,
@@ -30,7 +30,7 @@ pub struct Founder {
 }
 
 impl Founder {
-    /// Founds a cluster of `nodes` nodes, this process' being node 0. Others join at `listen`, a host and a port (0 for any free one).
+    /// Founds a cluster of `nodes` nodes, with this process as node 0. Others join at `listen`, a host and a port (0 for any free one).
     ///
     /// # Errors
     /// See [`StartError`].
@@ -50,17 +50,17 @@ impl Founder {
         Ok(Self { options, nodes, address, door, here, complete })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Processes that are there, this one included.
+    /// The number of processes that have joined so far, this one included.
     pub fn here(&self) -> usize {
         self.here.load(Ordering::Relaxed)
     }
 
-    /// Waits until all nodes are there, for as long as [`Options::timeout`] says.
+    /// Waits until all nodes have joined, for at most [`Options::timeout`].
     ///
     /// # Errors
     /// [`StartError::Missing`].
@@ -76,17 +76,17 @@ impl Founder {
     }
 }
 
-/// How long a process that joins an open cluster waits for connections to those that are there.
+/// How long a process that joins an open cluster waits for connections to the members.
 const CONNECT: Duration = Duration::from_secs(2);
 
 impl Net {
-    /// Founds an open cluster of at most `places` nodes, this process' being node 0, alone: others [join](Self::join) at `listen`, a host and
-    /// a port (0 for any free one), whenever they like, and leave again. With one of [`masters`](Options::masters) the cluster ends with this
-    /// process.
+    /// Founds an open cluster of at most `places` nodes, alone, with this process as node 0. Others [join](Self::join) at `listen`, a host and
+    /// a port (0 for any free one), and leave whenever they like. If [`masters`](Options::masters) is 1, the cluster ends with this process.
     ///
-    /// With several it waits for three seconds first: masters of a cluster that was founded at this address before call a process there. If one does, this
-    /// process [joins](Self::join) their cluster, as a master. Where its [`founding_file`](Options::founding_file) says that it has founded one before, it waits for
-    /// as long as [`Options::timeout`] says, and founds none in any case.
+    /// With several masters it first waits for three seconds, since surviving masters of a cluster founded earlier at this address keep calling
+    /// there. If one calls, this process [joins](Self::join) their cluster, as a master. If its
+    /// [`founding_file`](Options::founding_file) shows that it has founded a cluster before, it waits for [`Options::timeout`] instead, and
+    /// never founds another.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -115,11 +115,11 @@ impl Net {
         Ok(Self::assemble(roster, door, address, options, Instant::now())?)
     }
 
-    /// Joins the cluster that a process founds at `address`, a host and a port, and waits until all its nodes are there, for as
-    /// long as [`Options::timeout`] says; or one that is [open](Self::found), and waits for a place, and for connections to those that are there.
-    /// The founder need not be there yet. There may be several addresses, with commas between them; in an open cluster any node says where its
-    /// primary is, which gives the places. Other nodes reach this process at `listen`, or else at
-    /// any free port of the address by which it has reached the founder.
+    /// Joins the cluster that a process founds at `address`, a host and a port, and waits until all its nodes have joined, for at most
+    /// [`Options::timeout`]; or joins an [open](Self::found) cluster, and waits for a place and for connections to the members.
+    /// The founder need not be running yet. `address` may list several addresses, separated by commas; in an open cluster any node knows
+    /// the primary, which gives the places, and redirects to it. Other nodes reach this process at `listen`, or else at any free port of
+    /// the local address from which it reached the founder.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -127,9 +127,8 @@ impl Net {
         Self::enter(address, listen, options, Reach::All)
     }
 
-    /// Joins an open cluster that is there, as one that talks to its founder alone: it has a link to node 0 and to no other, so that nobody else
-    /// need be in its reach. What others are members it knows all the same, and is known to them. Tries once, for as long as
-    /// [`Options::timeout`] says.
+    /// Joins a running open cluster, but with a single link, to the node at `address` that gives it its place (the founder), so no other
+    /// node need be reachable. It still knows the other members, and they know it. Tries once, for at most [`Options::timeout`].
     ///
     /// # Errors
     /// See [`StartError`].
@@ -156,7 +155,7 @@ impl Net {
                 protect(&listener, options)?;
                 Ok(listener)
             })?;
-        // From now on it is this process that tells others.
+        // From now on it is this process that gives the roster to others.
         roster.advertises = shared.advertised.is_some();
         if reach == Reach::Founder {
             if !roster.open {
@@ -172,18 +171,18 @@ impl Net {
         let open = roster.open;
         let mut net = Self::assemble(roster, door, own, options, after(options.timeout))?;
         if open {
-            // Before it is let in, so that others can talk to it when they hear of it.
+            // Before it is let in, so that others can reach it as soon as they learn of it.
             net.wait_for_links(deadline.min(Instant::now() + CONNECT));
         }
         Ok(net)
     }
 }
 
-/// How long who founds a cluster of several masters waits for those of one that was founded there before: they call once a second.
+/// How long a founder of several masters waits for calls from masters of an earlier cluster at its address, which call once a second.
 const SUMMONS: Duration = Duration::from_secs(3);
 
-/// Waits for a node that calls this process as one of its cluster; where that listens. `None`: there is no such cluster, and this process may found one,
-/// as its file says from now on.
+/// Waits for a node that calls this process as a member of its cluster, and returns where that node listens. `None` if no such cluster
+/// exists: this process may found one, and its founding file, if any, records that from now on.
 fn await_summoner(shared: &Shared, options: &Options) -> Result<Option<SocketAddr>, StartError> {
     let path = options.founding_file.as_deref();
     let fail = |path: &Path, error| StartError::FoundingFile { path: path.to_path_buf(), error };
@@ -212,12 +211,12 @@ fn await_summoner(shared: &Shared, options: &Options) -> Result<Option<SocketAdd
     }
 }
 
-/// Writes the file by which a founder that is started again knows that it is. It is on the disk before there is a cluster.
+/// Writes the file from which a restarted founder learns that it has founded before. The file is on disk before the cluster exists.
 fn note_founding(path: &Path) -> io::Result<()> {
     let mut file = std::fs::File::create_new(path)?;
     file.write_all(FOUNDED.as_bytes())?;
     file.sync_all()?;
-    // A file that is not in its folder after a power cut says nothing.
+    // Sync the folder, too, or a power cut may lose the file's entry.
     #[cfg(unix)]
     if let Some(folder) = path.parent() {
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
@@ -229,15 +228,15 @@ fn note_founding(path: &Path) -> io::Result<()> {
 const FOUNDED: &str = "A process of PDBP has founded a cluster of several masters, and founds no other as long as this file is here:\n\
     started again, it joins that cluster. Remove the file when the cluster has ended.\n";
 
-/// To which nodes a process has links.
+/// The nodes to which a process has links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
     All,
-    /// To node 0 of an open cluster only.
+    /// Only to the node that gave it its place.
     Founder,
 }
 
-/// When so long will have passed, or so late that nobody waits for it.
+/// The time `time` from now, or one too late for anybody to wait for it.
 pub(crate) fn after(time: Duration) -> Instant {
     const LATE: Duration = Duration::from_secs(1 << 32);
     let now = Instant::now();
@@ -269,7 +268,7 @@ fn bind(address: &str) -> Result<TcpListener, StartError> {
     TcpListener::bind(address).map_err(|error| StartError::Address { address: address.to_owned(), error })
 }
 
-/// Without a token, or in the clear against the user's will, nobody on another host can connect.
+/// Refuses an address that other hosts can reach if there is no token, or if connections are neither encrypted nor allowed to be plain.
 fn protect(listener: &TcpListener, options: &Options) -> Result<SocketAddr, StartError> {
     let address = listener.local_addr()?;
     let ip: IpAddr = address.ip().to_canonical();

@@ -1,4 +1,4 @@
-//! The secret of a cluster, and proofs of knowing it.
+//! The secret of a cluster, and proofs of knowledge of it.
 
 use std::fmt;
 use std::fs::OpenOptions;
@@ -10,19 +10,19 @@ use sha2::Sha256;
 
 use crate::error::TokenError;
 
-/// Characters of the shortest token: 128 bits in hexadecimal.
+/// Minimum characters of a token: 128 bits in hexadecimal.
 pub(crate) const SHORTEST: usize = 32;
 /// Bytes of a proof.
 pub(crate) const PROOF: usize = 32;
-/// Bytes of what makes each proof another one.
+/// Bytes of a nonce, which makes each proof unique.
 pub(crate) const NONCE: usize = 32;
 
-/// What all processes of a cluster know and nobody else does. Each connection begins with both ends proving it, without telling it.
+/// The secret shared by all processes of a cluster. Each connection begins with both ends proving that they know it, without revealing it.
 #[derive(Clone)]
 pub struct Token(Vec<u8>);
 
 impl Token {
-    /// The token that a file holds, without the white space around it.
+    /// Reads the token from a file. White space around it is ignored.
     ///
     /// # Errors
     /// See [`TokenError`].
@@ -32,7 +32,7 @@ impl Token {
         Self::from_text(&text)
     }
 
-    /// As [`from_file`](Self::from_file); if there is no such file it is written, with a new token that only its owner can read.
+    /// As [`from_file`](Self::from_file), but if the file does not exist, writes it with a new token, readable only by its owner.
     ///
     /// # Errors
     /// See [`TokenError`].
@@ -44,7 +44,7 @@ impl Token {
         let hexadecimal =
             |bytes: [u8; 32]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let text = hexadecimal(random().map_err(fail)?);
-        // It appears as a whole: others may be waiting for it.
+        // The file must appear complete: others may be waiting for it.
         let draft = path.with_extension(hexadecimal(random().map_err(fail)?));
         let written = write_for_owner(&draft, &text).and_then(|()| std::fs::hard_link(&draft, path));
         // If it could not be written, there is nothing to remove.
@@ -55,7 +55,7 @@ impl Token {
         }
     }
 
-    /// A token that the program has by other means.
+    /// Makes a token from a secret that the program has obtained by other means.
     ///
     /// # Errors
     /// [`TokenError::Short`].
@@ -67,25 +67,25 @@ impl Token {
         Ok(Self(text.as_bytes().to_vec()))
     }
 
-    /// Without a token everybody knows it: for connections within a host.
+    /// The empty token, which everybody knows: for connections within a host.
     pub(crate) fn none() -> Self {
         Self(Vec::new())
     }
 
     fn mac(&self, pieces: &[&[u8]]) -> Hmac<Sha256> {
-        // A key may have any length; without one nothing could be proven.
+        // HMAC takes keys of any length, so the fallback is never used.
         let mut mac =
             Hmac::<Sha256>::new_from_slice(&self.0).unwrap_or_else(|_| Hmac::new(&Default::default()));
         pieces.iter().for_each(|piece| mac.update(piece));
         mac
     }
 
-    /// Proves that its maker knew the token when it had all the pieces.
+    /// Makes a proof that its maker knew the token and all the pieces.
     pub(crate) fn prove(&self, pieces: &[&[u8]]) -> [u8; PROOF] {
         self.mac(pieces).finalize().into_bytes().into()
     }
 
-    /// Whether a proof is right. Takes as long for any that is wrong.
+    /// Whether a proof is right, checked in constant time.
     pub(crate) fn is_proven(&self, proof: &[u8], pieces: &[&[u8]]) -> bool {
         self.mac(pieces).verify_slice(proof).is_ok()
     }
@@ -105,7 +105,7 @@ fn write_for_owner(path: &Path, text: &str) -> std::io::Result<()> {
     writeln!(options.open(path)?, "{text}")
 }
 
-/// Bytes that nobody can foresee.
+/// Unpredictable random bytes.
 pub(crate) fn random<const BYTES: usize>() -> std::io::Result<[u8; BYTES]> {
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
