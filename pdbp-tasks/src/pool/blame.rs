@@ -1,25 +1,25 @@
-//! Which task it was that a node died of.
+//! Works out which task killed a node.
 //!
-//! When a node is lost, the oldest task that each of its processors has not submitted is *suspect*: it, or one whose result did not come any
-//! more, was running. A suspect is handed out with nothing behind it and as the only suspect of its node; after a second death it has
-//! a node for itself. Only deaths of nodes that held this task and nothing else count, so that who shares a node with the culprit never pays
-//! for it; after some of those ([`Limits::crashes`](super::Limits::crashes)) the task is given up. Who leaves by itself is no death, and who comes back
+//! When a node is lost, the oldest unsubmitted task of each of its processors becomes *suspect*: it was running, or one whose result did not
+//! arrive. A suspect is handed out with nothing behind it and as the only suspect of its node; after a second death it has a node for itself.
+//! Only deaths of nodes that held this task and nothing else count, so tasks that share a node with the culprit are never punished for it; after
+//! [`Limits::crashes`](super::Limits::crashes) of those the task is given up. A node that leaves voluntarily is not a death, and one that returns
 //! with what it runs has not died.
 
 use super::lanes::Isolation;
 use super::{Flaw, Pool, TaskError};
 use crate::wire::TaskId;
 
-/// What is held against a task.
+/// The deaths attributed to a task.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Blame {
     deaths: u32,
-    /// Nodes that died when they held nothing else.
+    /// Nodes that died while they held nothing else.
     nodes: Vec<u16>,
 }
 
 impl Pool {
-    /// A node has died: notes the suspects.
+    /// Marks the suspects of a node that has died.
     pub(super) fn blame(&mut self, node: u16) {
         let running = self.running();
         let holds = self.table.rows().flat_map(|row| {
@@ -38,7 +38,7 @@ impl Pool {
         }
     }
 
-    /// Whoever was taken for dead still runs a task: only its link was lost.
+    /// Takes back one death: the processor thought dead still runs the task, and only its link was lost.
     pub(super) fn acquit(&mut self, task: TaskId) {
         let Some(blame) = self.blame.get_mut(&task) else { return };
         blame.deaths = blame.deaths.saturating_sub(1);
@@ -48,7 +48,7 @@ impl Pool {
         }
     }
 
-    /// How a task is kept apart when it is handed out the next time.
+    /// How a task is isolated at its next hand-out.
     pub(super) fn isolation(&self, task: TaskId) -> Isolation {
         match self.blame.get(&task).map_or(0, |blame| blame.deaths) {
             0 => Isolation::None,

@@ -1,4 +1,4 @@
-//! The state of a pool as text, for tests that look whether they have seen it: without counts, numbers that only grow, and times.
+//! The state of a pool as text, by which tests recognise states they have seen: without counts, ever-growing numbers and times.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

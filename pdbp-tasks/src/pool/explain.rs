@@ -1,4 +1,4 @@
-//! Why a task is where it is, for people.
+//! Explains to people why a task is where it is.
 
 use std::fmt::Write;
 
@@ -7,11 +7,11 @@ use crate::wire::Name;
 use super::tasks::{Entry, State};
 use super::{JobId, Pool};
 
-/// Running tasks that are named.
+/// The most running tasks that are listed.
 const SOME: usize = 8;
 
 impl Pool {
-    /// Lines about the tasks of a job that are not over.
+    /// Describes the tasks of a job that are not over.
     pub(crate) fn explain(&self, job: JobId) -> String {
         let (mut waiting, mut lanes, mut running) = (0u64, Vec::<(super::LaneId, u64)>::new(), Vec::new());
         for task in self.tasks.of_job(job) {
@@ -28,7 +28,7 @@ impl Pool {
             }
         }
         let mut text = String::new();
-        // Nothing can fail in memory.
+        // Writing to a string cannot fail.
         if waiting > 0 {
             let _ = writeln!(text, "{waiting} wait for others, or for the journal");
         }
@@ -44,12 +44,12 @@ impl Pool {
         text
     }
 
-    /// Why a task is not over; `None`: the pool has none of this name.
+    /// Why a task is not over; `None`: the pool has no task of this name.
     pub(crate) fn explain_task(&self, name: Name) -> Option<String> {
         Some(self.explain_entry(self.tasks.get(self.named(name)?)?))
     }
 
-    /// Tasks of a family that are not over.
+    /// How many sub-tasks of a family are not over.
     pub(crate) fn live_of(&self, job: JobId, number: u64) -> usize {
         let families = self.journal.as_ref().map(|journal| journal.family(job, number));
         families.unwrap_or(0)

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-/// Four steps for each doubling.
+/// Four steps per power of two.
 const STEPS: usize = 4 * 64;
-/// Ends below which nothing is said about how long most of them take.
+/// Below this number of ended tasks nothing is reported about how long most of them take.
 const FEW: u64 = 10;
 
-/// Of one kind.
+/// The running times of one kind.
 #[derive(Clone, Debug)]
 pub(super) struct Figures {
     ends: u64,
@@ -24,7 +24,7 @@ impl Default for Figures {
 impl Figures {
     pub(super) fn note(&mut self, ran_ns: u64) {
         self.ends += 1;
-        // The latest count most, so that it follows.
+        // Recent tasks weigh most, so that the mean follows changes.
         self.mean_ns += (ran_ns as f64 - self.mean_ns) / self.ends.min(32) as f64;
         if let Some(count) = self.histogram.get_mut(step(ran_ns)) {
             *count += 1;
@@ -35,7 +35,7 @@ impl Figures {
         (self.ends > 0).then(|| Duration::from_nanos(self.mean_ns as u64))
     }
 
-    /// What nine of ten did not exceed; `None` before there were enough.
+    /// The time that nine of ten did not exceed; `None` while too few have ended.
     pub(super) fn most(&self) -> Option<Duration> {
         if self.ends < FEW {
             return None;
@@ -54,7 +54,7 @@ fn step(ns: u64) -> usize {
     log * 4 + (ns.max(4) >> (log - 2) & 3) as usize
 }
 
-/// The least that is above the step.
+/// The least value above the step.
 fn end_of(step: usize) -> u64 {
     let (log, quarter) = (step / 4, step % 4);
     (quarter as u64 + 5).checked_shl(log.saturating_sub(2) as u32).unwrap_or(u64::MAX)

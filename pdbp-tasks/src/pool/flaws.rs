@@ -1,47 +1,47 @@
-//! Flaws that tests plant into the pool, to see that they are found (`src/tests/flaws.rs`). Outside of tests there are none, and the compiler
-//! knows it.
+//! Flaws that tests plant into the pool to check that they are found (`src/tests/flaws.rs`). Outside of tests there are none, which the compiler
+//! can see.
 
 use super::Pool;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
-    /// What nobody holds any more is not handed out again.
+    /// Tasks that nobody holds any more are not handed out again.
     ForgetsTable,
-    /// A result is given to the client a second time.
+    /// A result is given to the client twice.
     AppliesTwice,
-    /// Tasks of a submission that is ignored exist.
+    /// Sub-tasks of an ignored submission are added.
     AddsOfIgnored,
-    /// Who asks is told to stop while tasks are in the table.
+    /// A processor that asks is told to stop while tasks are in the table.
     StopsEarly,
-    /// All that a node held that has died is blamed for it.
+    /// A dead node's tasks are all blamed for its death.
     BlamesAll,
-    /// What may be started once is copied.
+    /// A task that may be started only once is copied.
     CopiesOnce,
-    /// What may be started once is started again when its processor is lost.
+    /// A task that may be started only once is restarted when its processor is lost.
     RestartsOnce,
-    /// A failure of an attempt that nobody holds counts.
+    /// A failure counts for an attempt that nobody holds.
     CountsFailureTwice,
-    /// A new task has the id of one that is over.
+    /// A new task gets the id of one that is over.
     ReusesId,
     /// Nodes are given more than they offer.
     Overcommits,
     /// Tasks wait behind a suspect in its processor.
     QueuesBehindSuspect,
-    /// A task runs when the first of those that it needs is over.
+    /// A task runs when the first of its dependencies is over.
     RunsTooEarly,
-    /// Results that nobody reads do not stop the handing out.
+    /// Unread results do not stop the hand-out.
     ForgetsUnread,
-    /// What was held back until results are read stays so.
+    /// Tasks held back until results are read are never released.
     HoldsBackForEver,
     /// With a journal: a result is acknowledged before it is durable.
     #[cfg_attr(not(feature = "net"), allow(dead_code, reason = "journals come with the feature"))]
     AcknowledgesEarly,
-    /// With a journal: what is not durable is handed out.
+    /// With a journal: tasks that are not durable are handed out.
     HandsOutEarly,
-    /// With a journal: what an earlier pool was told is taken for this one's.
+    /// With a journal: a report to an earlier pool is taken for one to this pool.
     #[cfg_attr(not(feature = "net"), allow(dead_code, reason = "journals come with the feature"))]
     NoTerms,
-    /// With a journal: what comes of a run before a task was to run again is taken for that one's.
+    /// With a journal: the result of a run before `retry` is taken for that of the new run.
     #[cfg_attr(not(feature = "net"), allow(dead_code, reason = "journals come with the feature"))]
     ForgetsRuns,
 }

@@ -1,13 +1,13 @@
-//! Who has asked, and what is handed out to whom.
+//! Requests from processors, and what each is handed.
 //!
-//! In this order: tasks of lost processors; by priority what is ready, at equal priority what needs more first; copies of tasks that take
-//! long elsewhere ([`look`](super::look)). What tasks of a kind take
-//! decides how many go out at a time: those of microseconds by the hundred, those above 2 ms one by one with one in reserve, above 100 ms
-//! without; and never more than a processor's share of what is ready. What needs more than a processor goes alone to a processor that holds
-//! nothing, and so does what was lost: if it is what its processor died of, then it will be known for it the next time.
+//! Tasks go out in this order: those of lost processors; ready ones by priority and, at equal priority, the more demanding first; copies of tasks
+//! that take long elsewhere ([`look`](super::look)). How long tasks of a kind take decides how many go out at a time: those of microseconds by
+//! the hundred, those above 2 ms one by one with one in reserve, those above 100 ms without a reserve; and never more than a processor's share of
+//! what is ready. A task that needs more than a processor goes alone to a processor that holds nothing. So does a lost task: if its processor
+//! died of it, the next death identifies it.
 //!
-//! A task that a node could run, but not beside what it runs now, keeps back on one node what would take what it is short of, so that small
-//! tasks cannot starve it; other nodes go on.
+//! If a task could run on a node but not next to what runs there now, one such node withholds tasks that would take the scarce resource, so that
+//! small tasks cannot starve the large one. Other nodes carry on.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -22,18 +22,18 @@ use super::table::Holder;
 use super::tasks::State;
 use super::{Flaw, Known, Pool, Processor, Refusal, Share, TaskError, Waits};
 
-/// What a processor is given at a time takes about so long: less, and commands that end at once would go from thread to thread one by one.
+/// A processor is given about this much work at a time. With less, commands that end at once would pass from thread to thread one by one.
 const BATCH: Duration = Duration::from_millis(8);
-/// Tasks of kinds that take longer are handed out when they are needed only.
+/// Tasks of kinds that take longer are handed out only when they are needed.
 const LONG: Duration = Duration::from_millis(100);
-/// Stray messages after which nothing of a processor is looked at any more.
+/// Stray messages after which a processor is ignored.
 const STRAYS: u32 = 100;
-/// Refusals that are kept.
+/// The most refusals that are kept.
 const REFUSALS: usize = 100;
 
 impl Pool {
-    /// A processor says which functions it knows, and what its node offers. With other functions than the pool's it is refused, and all that
-    /// it sends ignored. Returns whether it is welcome.
+    /// Registers a processor with the functions that it knows and what its node offers. If its functions differ from the pool's it is refused,
+    /// and everything it sends is ignored. Returns whether it was accepted.
     pub fn hello(&mut self, processor: Processor, fingerprint: u64, offer: Resources) -> bool {
         if self.banned.contains(&processor) {
             return false;
@@ -52,7 +52,7 @@ impl Pool {
         true
     }
 
-    /// A processor has room for so many more tasks.
+    /// Records that a processor has room for this many more tasks.
     pub fn ask(&mut self, now: Duration, processor: Processor, room: usize) {
         if self.banned.contains(&processor) {
             return;
@@ -60,7 +60,7 @@ impl Pool {
         self.meet(now, processor);
         let Some(known) = self.processors.get_mut(&processor) else { return };
         (known.room, known.heard) = (room, now);
-        // Not before: who is told to drop a task still computes it.
+        // Not before: a processor that was told to drop a task is still computing it.
         if known.held == 0
             && let Some(share) = known.share.take()
         {
@@ -68,14 +68,14 @@ impl Pool {
             self.nodes.of(processor.node).give_back(demand, share.gpus);
             self.reconsider = self.turns;
         }
-        // Who is remembered and asks again, since the first answer may have been lost, is answered again.
+        // A processor already remembered that asks again is answered again, since the first answer may have been lost.
         if known.waits != Waits::Asking {
             known.waits = Waits::Asking;
             self.asking.push_back(processor);
         }
     }
 
-    /// It may be a new one.
+    /// Registers a processor, if it is new.
     pub(super) fn meet(&mut self, now: Duration, processor: Processor) {
         self.trouble.hear(processor);
         self.processors.entry(processor).or_insert_with(|| {
@@ -84,16 +84,17 @@ impl Pool {
         });
     }
 
-    /// A processor is gone, or has said that it goes: what it holds is handed out again.
+    /// Removes a processor that is gone or has announced that it leaves: what it held is handed out again.
     pub fn leave(&mut self, processor: Processor) {
         self.forget_processors(|other| other == processor);
     }
 
-    /// A node is gone without having said so, with all its processors. What they ran may be why: see [`Limits::crashes`](super::Limits).
+    /// Removes a node that is gone without notice, with all its processors. What they ran may be the cause: see
+    /// [`Limits::crashes`](super::Limits).
     pub fn lose_node(&mut self, node: u16) {
         self.blame(node);
         self.forget_processors(|processor| processor.node == node);
-        // Who only says that it goes is not forgiven by that.
+        // A processor that merely announces its departure stays banned.
         self.banned.retain(|processor| processor.node != node);
         self.strays.retain(|processor, _| processor.node != node);
     }
@@ -133,7 +134,7 @@ impl Pool {
         }
     }
 
-    /// Nobody holds a task of the table any more: it is handed out again, unless it may be started only once.
+    /// Hands out again a task of the table that nobody holds any more, or ends it if it may be started only once.
     pub(super) fn drop_by_all(&mut self, task: TaskId, if_once: TaskError) {
         let once =
             self.tasks.get(task).is_some_and(|entry| entry.options.once) && !self.has(Flaw::RestartsOnce);
@@ -144,7 +145,7 @@ impl Pool {
         self.queue_again(task);
     }
 
-    /// A task of the table that nobody holds is to be handed out again.
+    /// Queues a task of the table that nobody holds to be handed out again.
     pub(super) fn queue_again(&mut self, task: TaskId) {
         if self.has(Flaw::ForgetsTable) {
             return;
@@ -156,12 +157,12 @@ impl Pool {
         self.stir();
     }
 
-    /// There may be something for who was told to stand by.
+    /// Reconsiders the processors on standby: there may be tasks for them now.
     pub(super) fn stir(&mut self) {
         self.reconsider = self.turns;
     }
 
-    /// The next message to a processor, if there is one now.
+    /// Returns the next message to a processor, if there is one now.
     pub fn poll(&mut self, now: Duration) -> Option<(Processor, Down)> {
         self.clock = now;
         self.note_long(now);
@@ -194,7 +195,7 @@ impl Pool {
                 self.processors.remove(&processor);
                 return Some((processor, Down::Stop));
             }
-            // Who holds as much as it may now reports anyway, and is thought of again then.
+            // A processor that holds as much as it may will report anyway, and is considered again then.
             if idle || !self.has_more() {
                 self.park(now, processor);
                 if waits == Waits::Asking && idle {
@@ -204,13 +205,13 @@ impl Pool {
         }
     }
 
-    /// When to call [`poll`](Self::poll) again though nothing has happened; `None`: not before.
+    /// When to call [`poll`](Self::poll) again even if nothing happens; `None`: not until something does.
     pub fn next_time(&self) -> Option<Duration> {
         let idle = !self.parked.is_empty() && self.table.len() > 0;
         (self.limited > 0 || idle || self.has_special() || self.has_trouble()).then_some(self.next_look)
     }
 
-    /// Who is thought of next, and as what it waits.
+    /// Returns the processor to consider next, and the state in which it waits.
     fn next_asker(&mut self) -> Option<(Processor, Waits)> {
         if let Some(processor) = self.asking.pop_front() {
             return Some((processor, Waits::Asking));
@@ -219,7 +220,7 @@ impl Pool {
         Some((processor, Waits::Parked(number)))
     }
 
-    /// Whether there may be something for the first of those who stand by.
+    /// Whether there may be a task for the first processor on standby.
     fn is_parked_due(&mut self) -> bool {
         let Some((_, number)) = self.parked.front() else { return false };
         self.is_over() || *number <= self.reconsider && self.has_more()
@@ -250,7 +251,7 @@ impl Pool {
         self.peek(PLAIN).is_some() || (0..self.lanes.special().len()).any(|i| self.peek_special(i).is_some())
     }
 
-    /// The next of a lane.
+    /// Returns the next task of a lane.
     pub(super) fn peek(&mut self, lane: LaneId) -> Option<(TaskId, From)> {
         while let Some(task) = self.lanes.get(lane).lost.front() {
             if self.is_unheld(*task) {
@@ -280,15 +281,15 @@ impl Pool {
         self.lanes.get_mut(lane).ready.peek(is_ready)
     }
 
-    /// The next of the lane of this place among those that are not plain.
+    /// Returns the next task of the special lane at this place.
     fn peek_special(&mut self, place: usize) -> Option<(LaneId, TaskId, From)> {
         let lane = *self.lanes.special().get(place)?;
         self.peek(lane).map(|(task, from)| (lane, task, from))
     }
 
-    /// What a processor that holds so much is given next.
+    /// Returns the next task for a processor that holds this many.
     fn next_for(&mut self, processor: Processor, held: usize) -> Option<(LaneId, TaskId, From)> {
-        // What it has been told to drop it may still compute, until it asks.
+        // It may still be computing what it was told to drop, until it asks.
         if held == 0 && self.processors.get(&processor)?.share.is_some() {
             return None;
         }
@@ -316,7 +317,7 @@ impl Pool {
                 return Some((id, task, from));
             }
             if goes_alone && lacking.is_nothing() {
-                // It is for a processor that holds nothing.
+                // It is reserved for a processor that holds nothing.
                 return None;
             }
             if id != PLAIN && *lane.waits_on.get_or_insert(processor.node) == processor.node {
@@ -326,10 +327,10 @@ impl Pool {
         None
     }
 
-    /// Whether a processor may be given a task that needs nothing else.
+    /// Whether a processor may be given a plain task.
     fn may_have_plain(&self, processor: Processor, held: usize) -> bool {
         if held > 0 {
-            // Nothing waits behind what needs more, nor behind a suspect.
+            // Nothing waits behind a more demanding task, nor behind a suspect.
             return self.processors.get(&processor).is_some_and(|known| {
                 known.share.is_none_or(|share| share.lane == PLAIN) || self.has(Flaw::QueuesBehindSuspect)
             });
@@ -379,7 +380,7 @@ impl Pool {
         batch
     }
 
-    /// A task is handed out: for the first time into the table.
+    /// Hands out a task. The first hand-out moves it into the table.
     pub(super) fn schedule(
         &mut self,
         now: Duration,
@@ -406,7 +407,7 @@ impl Pool {
         let mut gpus = 0;
         if let Some(known) = self.processors.get_mut(&processor) {
             known.held += 1;
-            // Who holds more holds what needs a processor only, and has it.
+            // A processor that holds more holds only plain tasks, and already has its share.
             if known.share.is_none() {
                 let lane = entry.lane;
                 gpus = self.nodes.of(processor.node).take(&self.lanes.get(lane).demand);
@@ -425,13 +426,13 @@ impl Pool {
         })
     }
 
-    /// A processor has sent something that is no message.
+    /// Counts a message that could not be decoded.
     pub fn malformed(&mut self, processor: Processor) {
         self.counts.malformed += 1;
         self.note_stray(processor);
     }
 
-    /// A message that no pool can have caused: of a task that never existed, of an attempt that was never handed out, or none at all.
+    /// Counts a message that no pool can have caused: for a task that never existed, for an attempt that was never handed out, or malformed.
     pub(super) fn note_stray(&mut self, processor: Processor) {
         let strays = self.strays.entry(processor).or_default();
         *strays += 1;
@@ -444,7 +445,7 @@ impl Pool {
         }
     }
 
-    /// Whether nothing of a processor is looked at any more.
+    /// Whether a processor is ignored.
     #[cfg(feature = "net")]
     pub(crate) fn is_refused(&self, processor: Processor) -> bool {
         self.banned.contains(&processor)
@@ -457,7 +458,7 @@ impl Pool {
     }
 }
 
-/// How many tasks of a kind with this mean a processor may hold.
+/// The most tasks of a kind with this mean that a processor may hold.
 fn most_of(mean: Option<Duration>) -> usize {
     match mean {
         None => 1,

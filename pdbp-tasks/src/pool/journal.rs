@@ -1,10 +1,10 @@
-//! What a pool notes for a journal, and what it holds back until that is on disk.
+//! What a pool records for a journal, and what it holds back until that is on disk.
 //!
-//! The pool knows no disk: it numbers nothing and waits for nothing by itself. Who drives it says on which record of the journal rests what
-//! happens next ([`Pool::rest_on`]), and up to which record all is durable ([`Pool::ripen`]). A task that came to be, or was unlocked, by
-//! what is not durable yet is not ready. Beside that the pool gives the *steps* of which a journal makes a pool anew: tasks that others
-//! have added, those of them that have failed, and hand-outs of what must not run twice. Results of what the client has added are outcomes,
-//! and steps only with sub-tasks.
+//! The pool knows no disk: it neither numbers records nor waits for them. Its driver tells it on which record of the journal the next events rest
+//! ([`Pool::rest_on`]), and up to which record everything is durable ([`Pool::ripen`]). A task that was created or unlocked by something not yet
+//! durable is not ready. The pool also produces the *steps* from which a journal rebuilds a pool: tasks that other tasks have added, those of
+//! them that have failed, and hand-outs of tasks that must not run twice. Results of tasks that the client has added are outcomes; they are steps
+//! only if they come with sub-tasks.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -18,24 +18,24 @@ use super::tasks::{Entry, Input, State};
 use super::{Came, Flaw, Job, JobId, Pool, Processor, Refused, TaskError};
 use crate::resources::Resources;
 
-/// Something of which a journal makes a pool anew.
+/// A step from which a journal rebuilds a pool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Step {
-    /// A submission was taken that adds tasks, or is that of a sub-task. Those that it adds are named by the numbers after `serial`.
+    /// A submission was taken that adds tasks, or that belongs to a sub-task. The tasks that it adds are named by the numbers after `serial`.
     Took { name: Name, serial: u64, ending: Ending, tasks: Vec<SubTask> },
     /// A sub-task has no result.
     Failed { name: Name, serial: u64, error: Arc<TaskError> },
-    /// All sub-tasks of what the client has added are over.
+    /// All sub-tasks of a task that the client has added are over.
     FamilyOver { job: u32, number: u64 },
-    /// A task was handed out that must not run twice, at the same time or at all.
+    /// A task was handed out that must not run twice at the same time, or must not run twice at all.
     Started { name: Name, processor: Processor },
-    /// It is over.
+    /// That task is over.
     Settled { name: Name },
-    /// A task that may run twice has run for a while: nobody waits for the record.
+    /// A task that may run twice has run for a while. Nothing waits for this record.
     Runs { name: Name, processor: Processor },
 }
 
-/// A task that somebody has had for so long is noted; and time between two looks for such.
+/// A task that has been held this long is recorded; also the interval between checks for such tasks.
 const LONG: Duration = Duration::from_secs(1);
 
 /// See the [module](self).
@@ -43,14 +43,14 @@ const LONG: Duration = Duration::from_secs(1);
 pub(super) struct Journal {
     record: u64,
     durable: u64,
-    /// Numbers of steps and of sub-tasks.
+    /// The last number given to a step or a sub-task.
     serial: u64,
     unripe: VecDeque<(u64, TaskId, Came)>,
     steps: Vec<Step>,
     names: HashMap<Name, TaskId>,
-    /// Sub-tasks that are not over, of each task of the client that has some.
+    /// How many sub-tasks are not over, for each task of the client that has any.
     families: HashMap<(u32, u64), usize>,
-    /// Nothing is noted: it is in the journal already.
+    /// Nothing is recorded: what happens is in the journal already.
     replays: bool,
     paused: bool,
 }
@@ -103,12 +103,12 @@ impl Journal {
         name
     }
 
-    /// Sub-tasks of a family that are not over.
+    /// How many sub-tasks of a family are not over.
     pub(super) fn family(&self, job: JobId, number: u64) -> usize {
         self.families.get(&(job.0, number)).copied().unwrap_or(0)
     }
 
-    /// Its state as text: numbers of records as seen from the last one that is durable.
+    /// Its state as text, with records numbered relative to the last durable one.
     #[cfg(test)]
     pub(super) fn digest(&self) -> String {
         let names: std::collections::BTreeMap<_, _> = self.names.iter().collect();
@@ -134,24 +134,24 @@ fn must_not_run_twice(options: Options) -> bool {
 }
 
 impl Pool {
-    /// From now on a journal is kept of it, by a pool of this term. No sub-task has the name of one of another term.
+    /// Keeps a journal from now on, as a pool of this term. Sub-task names are unique across terms.
     pub(crate) fn keep_journal(&mut self, term: u32) {
         self.journal.get_or_insert_default().serial = u64::from(term) << 40;
     }
 
-    /// A result counts as failed if this says so: for nodes on which all fails.
+    /// Sets the function that decides whether a result counts as failed; used to detect nodes on which every task fails.
     pub(crate) fn judge_by(&mut self, judge: fn(&[u8]) -> bool) {
         self.judge = judge;
     }
 
-    /// What happens next rests on this record of the journal.
+    /// Makes whatever happens next rest on this record of the journal.
     pub(crate) fn rest_on(&mut self, record: u64) {
         if let Some(journal) = &mut self.journal {
             journal.record = record;
         }
     }
 
-    /// The records up to this one are durable.
+    /// Marks the records up to this one as durable.
     pub(crate) fn ripen(&mut self, durable: u64) {
         let Some(journal) = &mut self.journal else { return };
         journal.durable = durable;
@@ -162,7 +162,7 @@ impl Pool {
         self.rest_on(record);
     }
 
-    /// The record on which the latest task rests that is not ready for that reason.
+    /// The record that the latest task held back for durability rests on.
     pub(crate) fn unripe(&self) -> Option<u64> {
         self.journal.as_ref()?.unripe.back().map(|(record, ..)| *record)
     }
@@ -172,17 +172,17 @@ impl Pool {
         self.limits.input_bytes
     }
 
-    /// Whether there are too many different needs to tell these apart.
+    /// Whether these needs cannot be distinguished, since there are too many different ones.
     pub(crate) fn refuses_needs(&mut self, needs: &Resources) -> bool {
         self.lanes.of_needs(needs).is_none()
     }
 
-    /// What is to be noted, in this order.
+    /// Takes the steps to be recorded, in this order.
     pub(crate) fn take_steps(&mut self) -> Vec<Step> {
         self.journal.as_mut().map_or_else(Vec::new, |journal| std::mem::take(&mut journal.steps))
     }
 
-    /// While the journal takes nothing, nothing is handed out.
+    /// Stops or resumes handing out, as the journal fails or recovers.
     pub(crate) fn pause(&mut self, paused: bool) {
         if let Some(journal) = &mut self.journal {
             journal.paused = paused;
@@ -194,14 +194,14 @@ impl Pool {
         self.journal.as_ref().is_some_and(|journal| journal.paused)
     }
 
-    /// A job with this number, which it has in the journal.
+    /// Begins a job with the number that it has in the journal.
     pub(crate) fn begin_as(&mut self, number: u32) -> JobId {
         self.next_job = self.next_job.max(number.saturating_add(1));
         self.jobs.insert(JobId(number), Job::default());
         JobId(number)
     }
 
-    /// Adds a task of a client with this name. What it needs is there.
+    /// Adds a task of a client under this name. Everything that it needs must be present.
     pub(crate) fn add_as(
         &mut self,
         Name { job, number, run, .. }: Name,
@@ -216,7 +216,7 @@ impl Pool {
         }
         let mut entry = Entry::new(job, kind, options, lane, Input::Bytes(input));
         (entry.number, entry.run, entry.gives) = (number, run, true);
-        // Results go to the journal as they come, not to who may not read them.
+        // Results go to the journal as they come, whether or not the client reads them.
         entry.is_awaited = true;
         let task = self.insert(entry);
         self.ready_if_free(task, came);
@@ -237,7 +237,7 @@ impl Pool {
         names.get(&name).copied()
     }
 
-    /// A submission is taken. Returns the number of the first task that it adds.
+    /// Records an accepted submission. Returns the number of the first task that it adds.
     pub(super) fn note_taken(&mut self, task: TaskId, ending: &Ending, tasks: &[SubTask]) -> u64 {
         let Some(name) = self.tasks.get(task).map(super::name_of) else { return 0 };
         let Some(journal) = &mut self.journal else { return 0 };
@@ -254,7 +254,7 @@ impl Pool {
         serial + 1
     }
 
-    /// A task ends without a result, by itself and not by others that it needs.
+    /// Records that a sub-task ended without a result, unless it was cancelled.
     pub(super) fn note_failed(&mut self, task: TaskId, error: &Arc<TaskError>) {
         let by_itself = !matches!(**error, TaskError::Cancelled);
         let Some(entry) = self.tasks.get(task).filter(|entry| entry.sub != 0 && by_itself) else { return };
@@ -265,7 +265,7 @@ impl Pool {
         journal.note(Step::Failed { name, serial, error: Arc::clone(error) });
     }
 
-    /// Does again what the journal says. `false`: there is no such task.
+    /// Repeats a step of the journal. Returns `false` if its task does not exist.
     pub(crate) fn replay(&mut self, step: Step) -> bool {
         let (name, serial) = match &step {
             Step::Took { name, serial, .. } | Step::Failed { name, serial, .. } => (*name, *serial),
@@ -296,13 +296,13 @@ impl Pool {
         true
     }
 
-    /// Whether a task may be given to nobody else while somebody may have it.
+    /// Whether a task must be given to nobody else while a processor may have it.
     pub(crate) fn must_not_run_twice(&self, name: Name) -> bool {
         let entry = self.named(name).and_then(|task| self.tasks.get(task));
         entry.is_some_and(|entry| must_not_run_twice(entry.options))
     }
 
-    /// Who has had a task for a while is noted, so that the next pool waits for that one before it gives the task to another.
+    /// Records who has held a task for a while, so that the next pool waits for that processor before it hands the task to another.
     pub(super) fn note_long(&mut self, now: Duration) {
         let Some(journal) = self.journal.as_mut().filter(|_| now >= self.next_note) else { return };
         self.next_note = now + LONG;
@@ -314,17 +314,18 @@ impl Pool {
         }
     }
 
-    /// A task was handed out before the pool was lost, and must not run twice or has run for a while: it is held back until who has it says so, or is given up.
+    /// Holds back a task that was handed out before the pool was lost, and that must not run twice or has run for a while, until its holder
+    /// reports it or is given up.
     pub(crate) fn hold_back(&mut self, name: Name) {
         let Some(task) = self.named(name) else { return };
         if let Some(entry) = self.tasks.get_mut(task).filter(|entry| entry.state == State::Ready) {
             entry.state = State::Scheduled { row: self.table.insert(task) };
-            // What the journal has of that goes when it is over.
+            // The journal's record of it is removed when the task is over.
             (entry.attempts, entry.noted) = (1, true);
         }
     }
 
-    /// Who had a task that was held back, and that nobody has adopted since, has not said so in time.
+    /// Gives up the holder of a task that was held back, if nobody has adopted the task in time.
     pub(crate) fn give_up_holder(&mut self, name: Name, processor: Processor) {
         let Some(task) = self.named(name) else { return };
         let Some(State::Scheduled { row }) = self.tasks.get(task).map(|entry| entry.state) else { return };
@@ -334,7 +335,8 @@ impl Pool {
         }
     }
 
-    /// A processor says that it has this task of an earlier pool, or of this one before its link was lost. `None`: it is not wanted.
+    /// Registers a processor as the holder of this task, which it had from an earlier pool, or from this one before its link was lost. `None`:
+    /// the task is not wanted.
     pub(crate) fn adopt(&mut self, now: Duration, processor: Processor, name: Name) -> Option<Held> {
         let task = self.named(name).filter(|_| !self.banned.contains(&processor))?;
         self.acquit(task);
@@ -353,7 +355,7 @@ impl Pool {
             }
             State::Ready => {}
         }
-        // Its hand-out is in the journal, if it has to be.
+        // If its hand-out must be in the journal, it is there already.
         if let Some(journal) = &mut self.journal {
             journal.replays = true;
         }
@@ -365,8 +367,8 @@ impl Pool {
         Some(Held { name, task, attempt: assignment?.attempt })
     }
 
-    /// A processor submits what it was given by an earlier pool, or by this one before its link was lost. Results are taken, whoever has
-    /// them; failures count only of an attempt that is held now.
+    /// Takes a submission for a task that a processor had from an earlier pool, or from this one before its link was lost. Results are accepted
+    /// from anybody; failures count only for an attempt that is held now.
     pub(crate) fn submit_named(
         &mut self,
         now: Duration,

@@ -1,4 +1,4 @@
-//! What may be handed out, by what it asks for: a lane for all tasks that need the same and are kept apart from others in the same way.
+//! Tasks that can be handed out, by their demand: one lane for all tasks with the same needs and the same isolation.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -8,27 +8,27 @@ use crate::wire::TaskId;
 
 use super::ready::Ready;
 
-/// Number of a lane. That of tasks that need a processor and nothing else is [`PLAIN`].
+/// Number of a lane. [`PLAIN`] is that of tasks that need a processor and nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct LaneId(u32);
 
 pub(super) const PLAIN: LaneId = LaneId(0);
 
-/// Different needs that a pool tells apart.
+/// The most different needs that a pool distinguishes.
 const MOST: usize = 1024;
 
-/// How far a task that processors have died of, perhaps, is kept apart.
+/// How far a task that may have killed processors is isolated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Isolation {
     /// It may wait behind others in its processor.
     None,
-    /// It is all that its processor holds, and the only suspect of its node.
+    /// Its processor holds nothing else, and its node no other suspect.
     Processor,
-    /// It is all that its node holds.
+    /// Its node holds nothing else.
     Node,
 }
 
-/// What the tasks of a lane ask for.
+/// What the tasks of a lane demand.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Demand {
     pub(super) isolation: Isolation,
@@ -41,9 +41,9 @@ pub(super) struct Lane {
     /// Tasks of the table that nobody holds.
     pub(super) lost: VecDeque<TaskId>,
     pub(super) ready: Ready,
-    /// This node is given nothing that comes behind until there is room for the first of this lane.
+    /// This node is given no task behind the first of this lane until there is room for that one.
     pub(super) waits_on: Option<u16>,
-    /// Since when no node offers what it needs.
+    /// Since when no node has offered what it needs.
     pub(super) unoffered: Option<Duration>,
 }
 
@@ -64,12 +64,12 @@ pub(super) enum From {
     Ready,
 }
 
-/// All lanes. There is always the plain one.
+/// All lanes. The plain one always exists.
 #[derive(Clone, Debug)]
 pub(super) struct Lanes {
     list: Vec<Lane>,
     ids: HashMap<Demand, LaneId>,
-    /// All but the plain one, the most demanding first.
+    /// All lanes but the plain one, the most demanding first.
     special: Vec<LaneId>,
 }
 
@@ -85,18 +85,18 @@ impl Default for Lanes {
 }
 
 impl Lanes {
-    /// The lane of tasks that need this; `None`: there are too many different needs.
+    /// The lane of tasks with these needs; `None`: there are too many different needs.
     pub(super) fn of_needs(&mut self, needs: &Resources) -> Option<LaneId> {
         if needs.is_plain() {
             return Some(PLAIN);
         }
         let demand = Demand { isolation: Isolation::None, needs: needs.clone() };
         let is_known = self.ids.contains_key(&demand);
-        // Each may have three lanes.
+        // Each may have three lanes, one per isolation.
         (is_known || self.list.len() < 3 * MOST).then(|| self.of(demand))
     }
 
-    /// The lane of a task of `lane` that is kept apart in this way.
+    /// The lane for tasks of `lane` under this isolation.
     pub(super) fn isolated(&mut self, lane: LaneId, isolation: Isolation) -> LaneId {
         let needs = self.get(lane).demand.needs.clone();
         self.of(Demand { isolation, needs })
@@ -126,7 +126,7 @@ impl Lanes {
         &mut self.list[id.0 as usize]
     }
 
-    /// All but the plain one, the most demanding first.
+    /// All lanes but the plain one, the most demanding first.
     pub(super) fn special(&self) -> &[LaneId] {
         &self.special
     }
@@ -140,7 +140,7 @@ impl Lanes {
         format!("{:?}", self.list)
     }
 
-    /// Tasks of all lanes, with those that have been cancelled and not met yet.
+    /// Queued tasks of all lanes, including cancelled ones not yet skipped.
     pub(super) fn len(&self) -> usize {
         self.list.iter().map(Lane::len).sum()
     }

@@ -1,4 +1,4 @@
-//! What the pool looks for now and then: tasks that take too long, and those that need what nobody offers.
+//! Periodic checks of the pool: for tasks that take too long, and for tasks that need what nobody offers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,21 +11,21 @@ use super::table::{Holder, Row};
 use super::tasks::{Entry, State};
 use super::{Flaw, Pool, Processor, TaskError, Waits};
 
-/// A task of a kind that few are known of is copied after this time.
+/// A task is copied after this time if few tasks of its kind have ended.
 const COPY_UNKNOWN: Duration = Duration::from_secs(60);
-/// None is copied before.
+/// No task is copied sooner.
 const COPY_LEAST: Duration = Duration::from_millis(10);
-/// Least and most time between two looks.
+/// Least and most time between two checks.
 pub(super) const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
 impl Pool {
-    /// The job of a task that somebody may be running.
+    /// The job of a task that a processor may be running.
     pub(crate) fn job_of_running(&self, task: TaskId) -> Option<u32> {
         let entry = self.tasks.get(task)?;
         matches!(entry.state, State::Scheduled { .. }).then_some(entry.job.0)
     }
 
-    /// Whether there is a job of this number.
+    /// Whether a job of this number exists.
     pub(crate) fn has_job(&self, job: u32) -> bool {
         self.jobs.contains_key(&super::JobId(job))
     }
@@ -36,7 +36,7 @@ impl Pool {
         self.tasks.get(task).map(super::name_of)
     }
 
-    /// Looks for tasks that take too long.
+    /// Runs the periodic checks.
     pub(super) fn look(&mut self, now: Duration) {
         self.next_look = now + LOOK.1;
         if self.limited > 0 {
@@ -51,7 +51,7 @@ impl Pool {
         }
     }
 
-    /// What each processor runs: of what it holds the first that it was given.
+    /// What each processor runs: the first of the tasks that it holds, by turn.
     pub(super) fn running(&self) -> HashMap<Processor, u64> {
         let mut running = HashMap::new();
         for holder in self.table.rows().flat_map(|row| row.holders()) {
@@ -61,8 +61,8 @@ impl Pool {
         running
     }
 
-    /// Hands tasks that take long to idle processors as well. The result that comes first counts. What runs is copied to another node;
-    /// what waits behind it in its processor to anybody. Returns when the next is due.
+    /// Gives copies of tasks that take long to idle processors; the first result counts. A running task is copied to another node, one that waits
+    /// behind it in its processor to any. Returns when the next copy is due.
     fn copy(&mut self, now: Duration) -> Duration {
         let running = self.running();
         let (mut due, mut next) = (Vec::new(), now + LOOK.1);
@@ -84,7 +84,7 @@ impl Pool {
             due.into_iter().map(|(turn, task, on, first)| (task, on, first == Some(&turn))).collect();
         for (task, on, runs) in due {
             let Some(lane) = self.tasks.get(task).map(|entry| entry.lane) else { continue };
-            // First what nobody has begun.
+            // Tasks that nobody has begun go first.
             if self.peek(lane).is_some() {
                 continue;
             }
@@ -114,8 +114,8 @@ impl Pool {
         next
     }
 
-    /// Takes tasks from processors that have not ended them long after their limit. Such a processor is given nothing more until it says
-    /// something.
+    /// Takes tasks from processors that have not ended them long after their limit. Such a processor is given nothing more until it reports
+    /// again.
     fn take_from_overdue(&mut self, now: Duration) {
         let running = self.running();
         let overdue = |row: &Row, holder: &Holder| {
@@ -137,12 +137,12 @@ impl Pool {
         }
     }
 
-    /// Whether there are tasks that need more than a processor, and might need what nobody offers.
+    /// Whether tasks of special lanes are queued, which may need what nobody offers.
     pub(super) fn has_special(&self) -> bool {
         self.lanes.special().iter().any(|lane| self.lanes.get(*lane).len() > 0)
     }
 
-    /// Ends tasks that need what no node has offered for long, though there are processors.
+    /// Ends tasks that need what no node has offered for a long time, although there are processors.
     fn refuse_unoffered(&mut self, now: Duration) {
         for id in self.lanes.special().to_vec() {
             let waits = self.peek(id).is_some();

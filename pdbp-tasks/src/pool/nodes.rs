@@ -1,4 +1,4 @@
-//! What nodes offer and what is in use of it.
+//! What nodes offer, and how much of it is in use.
 
 use std::collections::HashMap;
 
@@ -6,12 +6,12 @@ use crate::resources::{Resources, Short, Used};
 
 use super::lanes::{Demand, Isolation};
 
-/// What a task is short of: what takes any of it must wait.
+/// What a task lacks: any task that would take some of it must wait.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Lacks {
-    /// Of processors, or of a node for itself.
+    /// Processors, or a node for itself.
     all: bool,
-    /// Of a node without another suspect.
+    /// A node without another suspect.
     suspects: bool,
     of_use: Short,
 }
@@ -21,7 +21,7 @@ impl Lacks {
         !self.all && !self.suspects && self.of_use.is_nothing()
     }
 
-    /// Of either.
+    /// What either lacks.
     pub(super) fn with(self, other: Self) -> Self {
         Self {
             all: self.all || other.all,
@@ -30,7 +30,7 @@ impl Lacks {
         }
     }
 
-    /// Whether a task that asks for this would take it.
+    /// Whether a task with this demand would take any of it.
     pub(super) fn concern(self, demand: &Demand) -> bool {
         self.all
             || self.suspects && demand.isolation != Isolation::None
@@ -38,19 +38,19 @@ impl Lacks {
     }
 }
 
-/// A node, as far as tasks are kept apart and share its resources. All of it may be forgotten.
+/// A node's isolation state and resources in use. All of it may be forgotten.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Room {
-    /// What its processors have said. Without that a task can have a processor of it and nothing else.
+    /// What its processors have announced. Until then a task can have one of its processors and nothing else.
     offer: Option<Resources>,
     used: Used,
-    /// Its processors that the pool knows.
+    /// How many of its processors the pool knows.
     pub(super) processors: usize,
-    /// Of those, the ones that hold something.
+    /// How many of those hold something.
     busy: usize,
-    /// Suspects that run.
+    /// Suspects that run here.
     suspects: usize,
-    /// One that has it for itself runs.
+    /// A task that has the node for itself runs here.
     taken: bool,
 }
 
@@ -66,7 +66,7 @@ impl Room {
         self.busy > 0
     }
 
-    /// Whether a task that asks for this could run here if nothing else did.
+    /// Whether a task with this demand could run here if nothing else did.
     pub(super) fn could(&self, demand: &Demand) -> bool {
         self.processors > 0
             && (demand.needs.is_plain()
@@ -78,7 +78,7 @@ impl Room {
         self.could(demand) && self.lacks(demand).is_nothing()
     }
 
-    /// What a task that could run here is short of, because of what runs now.
+    /// What a task that could run here lacks because of what runs now.
     pub(super) fn lacks(&self, demand: &Demand) -> Lacks {
         let apart = match demand.isolation {
             Isolation::None => false,
@@ -94,7 +94,7 @@ impl Room {
         }
     }
 
-    /// A processor that held nothing is given something. Returns the GPUs.
+    /// A processor that held nothing takes a task. Returns the GPUs assigned to it.
     pub(super) fn take(&mut self, demand: &Demand) -> u64 {
         self.busy += 1;
         self.suspects += usize::from(demand.isolation != Isolation::None);
@@ -102,7 +102,7 @@ impl Room {
         self.used.take(&demand.needs)
     }
 
-    /// A processor has done all that it was given.
+    /// A processor has finished all that it was given.
     pub(super) fn give_back(&mut self, demand: &Demand, gpus: u64) {
         self.busy = self.busy.saturating_sub(1);
         if demand.isolation != Isolation::None {
@@ -138,7 +138,7 @@ impl Nodes {
         format!("{:?}", self.0.iter().collect::<std::collections::BTreeMap<_, _>>())
     }
 
-    /// Those with processors, by number.
+    /// Nodes with processors, by number.
     #[cfg(feature = "metrics")]
     pub(super) fn seen(&self) -> Vec<super::seen::Node> {
         let with = self.0.iter().filter(|(_, room)| room.processors > 0);

@@ -1,4 +1,4 @@
-//! How tasks end: who waits for their results is given them, and what cannot run any more ends with them.
+//! How tasks end: their results go to whatever waits for them, and tasks that can no longer run end with them.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::timeline::Fate;
 use crate::wire::{Bytes, Down, TaskId};
 
 impl Pool {
-    /// A task is over, and with it what cannot run any more.
+    /// Ends a task, and with it those that can no longer run.
     pub(super) fn end(&mut self, task: TaskId, result: Ended) {
         if let Err(error) = &result {
             self.note_failed(task, error);
@@ -69,7 +69,7 @@ impl Pool {
         self.keep_unread(entry.job, Outcome { number, result });
     }
 
-    /// Takes a task out of the table. Its holders, but for the one that has submitted it, are told to drop it.
+    /// Takes a task out of the table. All its holders, except the one that has submitted it, are told to drop it.
     pub(super) fn leave_table(&mut self, task: TaskId, submitted: Option<Processor>) {
         let Some(State::Scheduled { row }) = self.tasks.get(task).map(|entry| entry.state) else { return };
         let Some(row) = self.table.remove(row) else { return };

@@ -1,4 +1,4 @@
-//! The task set: what may be handed out, in the order in which it is.
+//! The task set: tasks that can be handed out, in hand-out order.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, VecDeque};
 use super::Came;
 use crate::wire::TaskId;
 
-/// By priority; within one those that others have made or unlocked before new ones, the latest first, so that few are begun at a time
-/// and memory stays small.
+/// By priority; within a priority, tasks that others have added or unlocked come before new ones, the latest first, so that few are begun at a
+/// time and memory stays small.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ready {
     queues: BTreeMap<Reverse<i16>, Queue>,
-    /// With those that have been cancelled and not met yet.
+    /// Includes cancelled tasks not yet skipped.
     count: usize,
 }
 
@@ -36,7 +36,7 @@ impl Ready {
         self.count += 1;
     }
 
-    /// The next one, as it came.
+    /// Puts a task back at the front of its queue.
     pub(super) fn push_front(&mut self, priority: i16, task: TaskId, came: Came) {
         let queue = self.queues.entry(Reverse(priority)).or_default();
         match came {
@@ -46,7 +46,7 @@ impl Ready {
         self.count += 1;
     }
 
-    /// The next that `exists`; the others are forgotten.
+    /// Returns the next task that `exists`, and discards those before it that do not.
     pub(super) fn peek(&mut self, exists: impl Fn(TaskId) -> bool) -> Option<TaskId> {
         while let Some(mut first) = self.queues.first_entry() {
             let queue = first.get_mut();
@@ -62,7 +62,7 @@ impl Ready {
         None
     }
 
-    /// Takes the one that `peek` has shown.
+    /// Takes the task that `peek` has returned.
     pub(super) fn pop(&mut self) -> Option<(TaskId, Came)> {
         let mut first = self.queues.first_entry()?;
         let queue = first.get_mut();

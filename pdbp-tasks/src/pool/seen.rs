@@ -1,4 +1,4 @@
-//! What can be seen of a pool.
+//! A snapshot of a pool, for monitoring.
 
 use serde::Serialize;
 
@@ -6,20 +6,20 @@ use super::{Counts, Pool};
 use crate::resources::Resources;
 use crate::wire::JobStatus;
 
-/// A pool at a moment.
+/// A pool at one moment.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Seen {
-    /// Tasks that are not over and that nobody has, sub-tasks and those in the journal among them.
+    /// Tasks that are not over and that no processor has, including sub-tasks and tasks in the journal.
     pub(crate) queued: u64,
-    /// Tasks that processors have. Of what one has it runs the first.
+    /// Tasks that processors have. Each processor runs the first of those it has.
     pub(crate) running: u64,
-    /// Tasks of clients that are over since the start, and those of them that have failed.
+    /// Tasks of clients that have ended since the start, and how many of them have failed.
     pub(crate) ended: u64,
     pub(crate) failed: u64,
     pub(crate) processors: u64,
-    /// Of those, the ones that have tasks.
+    /// How many of those have tasks.
     pub(crate) busy: u64,
-    /// Processors and clients of which nothing is looked at any more.
+    /// Processors and clients that are ignored.
     pub(crate) refused: u64,
     /// Bytes of inputs, and of results that nobody has taken.
     pub(crate) bytes: u64,
@@ -27,10 +27,10 @@ pub(crate) struct Seen {
     pub(crate) unread_bytes: u64,
     pub(crate) counts: Counts,
     pub(crate) nodes: Vec<Node>,
-    /// In lines for people.
+    /// Lines for people.
     pub(crate) troubles: Vec<String>,
     pub(crate) jobs: Vec<JobStatus>,
-    /// Of a pool with a journal.
+    /// With a journal.
     pub(crate) journal: Option<Journal>,
 }
 
@@ -40,31 +40,31 @@ pub(crate) struct Node {
     pub(crate) node: u16,
     pub(crate) processors: usize,
     pub(crate) busy: usize,
-    /// `None`: it has not said.
+    /// `None`: not announced.
     pub(crate) offers: Option<Resources>,
     pub(crate) in_use: Resources,
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Journal {
-    /// How often it was taken up.
+    /// How often the journal has been opened.
     pub(crate) term: u32,
     /// Why it cannot be written.
     pub(crate) stalled: Option<String>,
-    /// Groups of changes that are not on the disk yet.
+    /// Groups of changes that are not on disk yet.
     pub(crate) waiting_groups: u64,
-    /// Of its file, if it has a name.
+    /// Length of its file, if the file has a name.
     pub(crate) bytes: Option<u64>,
 }
 
 impl Pool {
-    /// Tasks in this pool whose results are those of tasks that clients have added.
+    /// Tasks in this pool whose results become those of tasks that clients have added.
     #[cfg(feature = "net")]
     pub(crate) fn given(&self) -> u64 {
         self.tasks.all().filter(|entry| entry.gives).count() as u64
     }
 
-    /// How it is now, without its jobs.
+    /// A snapshot, without the jobs.
     pub(crate) fn seen(&self) -> Seen {
         let held = self.table.rows().filter(|row| row.is_held()).count();
         let nodes = self.nodes.seen();
@@ -86,7 +86,7 @@ impl Pool {
         }
     }
 
-    /// How far the jobs are of a pool that has no journal, by their names.
+    /// The progress of the jobs of a pool without a journal.
     pub(crate) fn jobs_seen(&self, name: impl Fn(u32) -> String) -> Vec<JobStatus> {
         let mut jobs: Vec<_> = self.jobs.iter().collect();
         jobs.sort_unstable_by_key(|(job, _)| job.0);

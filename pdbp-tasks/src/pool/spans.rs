@@ -1,4 +1,4 @@
-//! Who has held which task when, if that is wanted.
+//! Records which processor held which task when, on request.
 
 use crate::timeline::{Fate, Span};
 use crate::wire::TaskId;
@@ -6,22 +6,22 @@ use crate::wire::TaskId;
 use super::Pool;
 use super::table::Holder;
 
-/// Holds that are recorded.
+/// The most holds that are recorded.
 pub(super) const MOST: usize = 1_000_000;
 
 impl Pool {
-    /// From now on who holds which task is recorded, as long as it is a million times at most.
+    /// Records from now on which processor holds which task, up to a million holds.
     pub fn record(&mut self) {
         self.spans.get_or_insert_default();
     }
 
-    /// As [`record`](Self::record), so many times at most.
+    /// As [`record`](Self::record), up to this many holds.
     pub fn record_most(&mut self, most: usize) {
         self.most_spans = most;
         self.record();
     }
 
-    /// What was [recorded](Self::record), in the order in which it ended.
+    /// The [recorded](Self::record) holds, in the order in which they ended.
     pub fn spans(&self) -> &[Span] {
         self.spans.as_deref().unwrap_or_default()
     }

@@ -11,7 +11,7 @@ use super::tasks::State;
 use super::{Flaw, Kept, Pool, Processor, TaskError};
 
 impl Pool {
-    /// A processor submits what came of a task.
+    /// Takes a processor's submission for a task.
     pub fn submit(&mut self, now: Duration, from: Processor, submission: Submission) {
         self.clock = now;
         if self.banned.contains(&from) {
@@ -62,7 +62,7 @@ impl Pool {
         }
     }
 
-    /// What is wrong with a submission as a whole.
+    /// What makes a submission invalid as a whole.
     pub(super) fn wrong(&mut self, ending: &Ending, tasks: &[SubTask]) -> Option<String> {
         if tasks.len() > self.limits.sub_tasks {
             return Some(format!("{} sub-tasks; a task may add {}", tasks.len(), self.limits.sub_tasks));
@@ -108,8 +108,8 @@ impl Pool {
         }
     }
 
-    /// The result of a task is that of one that it has added: who waits for it waits for that one. (So a task that hands its result on
-    /// and on costs nothing for each step.)
+    /// Makes the result of a task that of a sub-task it has added: whatever waits for the task waits for the sub-task instead. (A task that
+    /// passes its result on again and again therefore costs nothing per step.)
     fn stand_in(&mut self, task: TaskId, heir: TaskId) {
         let Some(parent) = self.remove(task) else { return };
         self.tasks.hand_over_edges(&parent, heir);
@@ -127,7 +127,7 @@ impl Pool {
         self.fail(task, from, attempt, TaskError::Failed { failure, processor: from, attempts }, again);
     }
 
-    /// An attempt has failed. It counts only while it is held; while somebody else runs the task it ends its own hold and no more.
+    /// Records a failed attempt. It counts only while the attempt is held; if another processor runs the task too, only this hold ends.
     pub(super) fn fail(
         &mut self,
         task: TaskId,

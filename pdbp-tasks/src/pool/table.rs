@@ -1,4 +1,4 @@
-//! The dynamic task table: what has been handed out and not submitted, whether somebody holds it or nobody does.
+//! The dynamic task table: tasks that have been handed out and not submitted, held or not.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use super::Processor;
 pub(super) struct Row {
     pub(super) task: TaskId,
     pub(super) holders: [Option<Holder>; 2],
-    /// It has been copied since nobody held it. The second holder is the last: with copies of copies there would always be another that
-    /// still runs when one fails, and no failure would ever count.
+    /// Whether it was copied while held. There is never a third holder: with copies of copies another would always still be running when one
+    /// fails, and no failure would ever count.
     pub(super) copied: bool,
 }
 
-/// Who computes a task.
+/// A processor that computes a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Holder {
     pub(super) processor: Processor,
     pub(super) attempt: u32,
     /// When it was handed out.
     pub(super) since: Duration,
-    /// Number of the hand-out, among all: of what a processor holds the lowest runs first.
+    /// Number of the hand-out, among all: a processor runs what it holds in this order.
     pub(super) turn: u64,
 }
 
@@ -32,7 +32,7 @@ impl Row {
         self.holders.iter().flatten()
     }
 
-    /// Ends one hold. `false`: there is none of this processor and attempt.
+    /// Ends one hold. Returns `false` if this processor and attempt hold nothing.
     pub(super) fn release(&mut self, processor: Processor, attempt: Option<u32>) -> bool {
         let is_it = |holder: &Holder| {
             holder.processor == processor && attempt.is_none_or(|attempt| attempt == holder.attempt)

@@ -1,4 +1,4 @@
-//! The memory of all tasks that are not over, and the edges between them.
+//! Storage of all tasks that are not over, and of the edges between them.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::wire::{Bytes, KindId, Options, TaskId};
 use super::JobId;
 use super::lanes::LaneId;
 
-/// No edge, no outcome.
+/// No edge.
 const NONE: u32 = u32::MAX;
 
 /// A task that is not over.
@@ -16,25 +16,25 @@ pub(super) struct Entry {
     pub(super) job: JobId,
     pub(super) kind: KindId,
     pub(super) options: Options,
-    /// Where it is queued.
+    /// Lane in which it is queued.
     pub(super) lane: LaneId,
     pub(super) state: State,
     /// Hand-outs so far.
     pub(super) attempts: u32,
-    /// Number in the job of the task that the client has added: this one, or the one that it descends from.
+    /// Number in the job of the task that the client has added: this task, or the one that it descends from.
     pub(super) number: u64,
-    /// With a journal: 0 for what the client has added, else a number of its own.
+    /// With a journal: 0 for a task that the client has added, else a unique number.
     pub(super) sub: u64,
-    /// That of its name.
+    /// The run, as in its name.
     pub(super) run: u32,
-    /// Its result is that of the task that the client has added.
+    /// Whether its result becomes that of the task that the client has added.
     pub(super) gives: bool,
-    /// Others of the job may wait for that task.
+    /// Whether other tasks of the job may wait for that task.
     pub(super) is_awaited: bool,
-    /// The journal has it that it was handed out.
+    /// Whether its hand-out is recorded in the journal.
     pub(super) noted: bool,
     pub(super) input: Input,
-    /// Where the list of those that wait for it begins.
+    /// First edge in the list of tasks that wait for it.
     first_edge: u32,
 }
 
@@ -60,11 +60,11 @@ impl Entry {
     }
 }
 
-/// The three states of S4: *not scheduled* is `Waiting` or `Ready`; *scheduled* has a row of the dynamic table; of what is *submitted* only
-/// the result is kept.
+/// The three states of S4: *not scheduled* is `Waiting` or `Ready`; *scheduled* has a row of the dynamic table; of a *submitted* task only the
+/// result is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// For so many others.
+    /// For this many other tasks.
     Waiting {
         edges: u32,
     },
@@ -81,10 +81,10 @@ pub(super) enum Input {
     Join(Box<Join>),
 }
 
-/// The input of a task that is given results of others.
+/// The input of a task that receives results of others.
 #[derive(Clone, Debug)]
 pub(super) struct Join {
-    /// What comes first.
+    /// Precedes the results.
     pub(super) own: Bytes,
     pub(super) parts: Vec<Option<Bytes>>,
 }
@@ -94,7 +94,7 @@ impl Input {
         Self::Join(Box::new(Join { own, parts }))
     }
 
-    /// The bytes of a task whose parts are all there: those of a pair of its own and a vector of results.
+    /// Encodes the input of a task whose parts are all present: a pair of its own input and a vector of results.
     pub(super) fn settle(&mut self) {
         let Self::Join(join) = self else { return };
         *self = Self::Bytes(joined(&join.own, join.parts.len(), join.parts.iter().flatten()));
@@ -108,10 +108,10 @@ impl Input {
     }
 }
 
-/// The encoded pair of what is encoded in `own`, and a vector of so many encoded `parts`.
+/// Encodes the pair of `own`, which is encoded already, and a vector of `count` encoded `parts`.
 pub(crate) fn joined<'p>(own: &[u8], mut count: usize, parts: impl Iterator<Item = &'p Bytes>) -> Bytes {
     let mut bytes = own.to_vec();
-    // The length of a sequence, as `postcard` writes it.
+    // The length of a sequence, in `postcard`'s encoding.
     while count >= 0x80 {
         bytes.push((count & 0x7f) as u8 | 0x80);
         count >>= 7;
@@ -121,12 +121,12 @@ pub(crate) fn joined<'p>(own: &[u8], mut count: usize, parts: impl Iterator<Item
     bytes.into()
 }
 
-/// Something that waits for the end of a task.
+/// A task that waits for the end of another.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Edge {
-    /// Who.
+    /// The waiting task.
     pub(super) waits: TaskId,
-    /// Where the result goes in its input, if it does.
+    /// Where the result goes in its input, if anywhere.
     pub(super) part: Option<u32>,
     next: u32,
 }
@@ -173,7 +173,7 @@ impl Tasks {
         if place.generation == id.generation { place.entry.as_mut() } else { None }
     }
 
-    /// Whether there has ever been a task of this id.
+    /// Whether a task of this id has ever existed.
     pub(super) fn has_existed(&self, id: TaskId) -> bool {
         let place = self.places.get(id.index as usize);
         place.is_some_and(|place| {
@@ -187,7 +187,7 @@ impl Tasks {
             return None;
         }
         let entry = place.entry.take()?;
-        // A place that has been used 2³² times is not used again.
+        // A place that has been used 2³² times is retired.
         if let Some(next) = place.generation.checked_add(1) {
             place.generation = next;
             self.free.push(id.index);
@@ -195,7 +195,7 @@ impl Tasks {
         Some(entry)
     }
 
-    /// A flaw: the next task in this place has the same id.
+    /// A flaw: makes the next task in this place get the same id.
     pub(super) fn reuse(&mut self, id: TaskId) {
         if let Some(place) = self.places.get_mut(id.index as usize) {
             place.generation = id.generation;
@@ -237,7 +237,7 @@ impl Tasks {
         }
     }
 
-    /// The edges of a task that has been removed, the last one made first. They are gone.
+    /// Takes the edges of a task that has been removed, the latest first.
     pub(super) fn take_edges(&mut self, of: &Entry) -> Vec<Edge> {
         let mut at = of.first_edge;
         let mut edges = Vec::new();
@@ -249,7 +249,7 @@ impl Tasks {
         edges
     }
 
-    /// What waits for `from`, which has been removed, waits for `to` instead.
+    /// Makes whatever waits for `from`, which has been removed, wait for `to` instead.
     pub(super) fn hand_over_edges(&mut self, from: &Entry, to: TaskId) {
         let Some(first) = self.get(to).map(|entry| entry.first_edge) else { return };
         let mut last = from.first_edge;
@@ -268,5 +268,5 @@ impl Tasks {
     }
 }
 
-/// A result, or why there is none, for all who want to know.
+/// A result, or why there is none, shared by all who want it.
 pub(super) type Ended = Result<Bytes, Arc<super::TaskError>>;

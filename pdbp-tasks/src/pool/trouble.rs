@@ -1,7 +1,7 @@
-//! Nodes on which all fails while tasks of others go well: a file system that is not there, say. Such a node would eat a job, since failures are quick. It is given
-//! one task at a time, after pauses that grow, until one of them goes well.
+//! Nodes on which every task fails while those of others succeed, because of a missing file system, say. Since failures are quick, such a node
+//! would consume a whole job. It is given one task at a time, after growing pauses, until one succeeds.
 //!
-//! And processors that are written off: they have not ended a task long after its limit, and nobody can stop a function.
+//! Also processors that are written off because they have not ended a task long after its limit; nobody can stop a function.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -11,52 +11,52 @@ use super::{Pool, Processor};
 /// The first pause, and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// Failures of a node since a task of it went well.
+/// Failures of a node since one of its tasks last succeeded.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     failures: u32,
-    /// Tasks of all nodes that had gone well, and that had failed, before it.
+    /// Tasks of all nodes that had succeeded and failed before that.
     before: (u64, u64),
     pause: Duration,
-    /// Until when it is given nothing.
+    /// It is given nothing until then.
     until: Duration,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Trouble {
     rows: HashMap<u16, Row>,
-    /// Tasks that have gone well, and that have failed.
+    /// Tasks that have succeeded, and that have failed.
     ended: (u64, u64),
     /// With the limits of the tasks that they have not ended.
     written_off: BTreeMap<Processor, Duration>,
 }
 
 impl Trouble {
-    /// Nothing is known of processors that are gone.
+    /// Forgets processors that are gone.
     pub(super) fn forget_processors(&mut self, is_gone: impl Fn(Processor) -> bool) {
         self.written_off.retain(|processor, _| !is_gone(*processor));
     }
 
-    /// A processor has not ended a task long after this limit: it is given nothing until it says something.
+    /// Writes off a processor that has not ended a task long after this limit: it is given nothing until it reports again.
     pub(super) fn write_off(&mut self, processor: Processor, limit: Duration) {
         self.written_off.insert(processor, limit);
     }
 
-    /// A processor says something.
+    /// Restores a processor that has reported.
     pub(super) fn hear(&mut self, processor: Processor) {
         if !self.written_off.is_empty() {
             self.written_off.remove(&processor);
         }
     }
 
-    /// Nothing is known of a node that is gone: its number may be another's next.
+    /// Forgets a node that is gone: its number may be reused.
     pub(super) fn forget(&mut self, node: u16) {
         self.rows.remove(&node);
     }
 }
 
 impl Row {
-    /// Whether it is the node's fault, as far as anybody can tell: others do not fail as often as they go well.
+    /// Whether the node itself is likely at fault: elsewhere at least as many tasks succeed as fail.
     fn is_trouble(&self, most: u32, (well, failed): (u64, u64)) -> bool {
         let others_well = well - self.before.0;
         let others_failed = (failed - self.before.1).saturating_sub(self.failures.into());
@@ -65,7 +65,7 @@ impl Row {
 }
 
 impl Pool {
-    /// A task of a node has ended well.
+    /// Notes that a task of a node has succeeded.
     pub(super) fn note_well(&mut self, node: u16) {
         self.trouble.ended.0 += 1;
         if !self.trouble.rows.is_empty() && self.trouble.rows.remove(&node).is_some() {
@@ -73,7 +73,7 @@ impl Pool {
         }
     }
 
-    /// A task of a node has failed.
+    /// Notes that a task of a node has failed.
     pub(super) fn note_trouble(&mut self, node: u16) {
         let Trouble { rows, ended, .. } = &mut self.trouble;
         let new = Row { failures: 0, before: *ended, pause: Duration::ZERO, until: Duration::ZERO };
@@ -86,27 +86,27 @@ impl Pool {
         }
     }
 
-    /// How many tasks a node may be given at a time, with some of its processors busy; `None`: any number.
+    /// The most tasks that a node may be given at a time, also if some of its processors are busy; `None`: no limit.
     pub(super) fn most_in_trouble(&self, now: Duration, node: u16) -> Option<usize> {
         let row = self.trouble.rows.get(&node).filter(|row| row.pause > Duration::ZERO)?;
         let is_busy = self.nodes.get(node).is_some_and(super::nodes::Room::is_busy);
         Some(usize::from(now >= row.until && !is_busy))
     }
 
-    /// Whether a node waits that has asked.
+    /// Whether some node has failures while processors are on standby.
     pub(super) fn has_trouble(&self) -> bool {
         !self.trouble.rows.is_empty() && !self.parked.is_empty()
     }
 
-    /// A pause may be over.
+    /// Reconsiders standby processors when a pause has ended.
     pub(super) fn look_at_trouble(&mut self, now: Duration) {
         if self.trouble.rows.values().any(|row| row.pause > Duration::ZERO && now >= row.until) {
             self.stir();
         }
     }
 
-    /// Nodes that are given one task at a time since theirs fail, processors that do not end a task, and jobs whose results wait to be read, in lines
-    /// for people.
+    /// One line for each current trouble: nodes that are given one task at a time since theirs fail, processors that do not end a task, and jobs
+    /// whose results wait to be read.
     pub fn troubles(&self) -> Vec<String> {
         let mut rows: Vec<_> =
             self.trouble.rows.iter().filter(|(_, row)| row.pause > Duration::ZERO).collect();

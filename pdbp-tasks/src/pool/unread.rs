@@ -1,8 +1,9 @@
-//! Results that clients have not taken: beyond a bound they stop the handing out, not the memory.
+//! Results that clients have not taken: above a bound they stop the hand-out rather than filling memory.
 //!
-//! Held back are tasks of jobs that have such results, with what those tasks have added. So it goes on as soon as their clients read; a job that has none goes
-//! on anyway, and who waits for the next of its results gets it. Tasks that others may need ([`NewTask::keep`](super::NewTask::keep)) are
-//! never held back, since who waits for the result of one of them reads no other meanwhile; and nothing needs the others.
+//! Tasks of jobs that have such results are held back, and so are the sub-tasks of those tasks. They go on as soon as their clients read. A job
+//! without unread results carries on regardless, so a client that waits for its next result gets it. Tasks whose results others may need
+//! ([`NewTask::keep`](super::NewTask::keep)) are never held back: a client that waits for one of those reads nothing else meanwhile. Nothing
+//! depends on the tasks that are held back.
 
 use std::sync::Arc;
 
@@ -10,17 +11,17 @@ use super::lanes::LaneId;
 use super::{Flaw, JobId, Limits, Outcome, Pool, TaskError};
 use crate::wire::TaskId;
 
-/// Bytes that a result takes beside its own.
+/// Overhead of a result, in bytes.
 pub(crate) const OUTCOME: usize = 64;
 const _: () = assert!(size_of::<Outcome>() <= OUTCOME && size_of::<Arc<TaskError>>() <= OUTCOME);
 
-/// What is known of all jobs together.
+/// Totals over all jobs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Unread {
     bytes: usize,
-    /// Jobs of which tasks are held back, or have been cancelled since.
+    /// Jobs with tasks that are held back, or that were and have been cancelled since.
     jobs: usize,
-    /// What was held back may be handed out, and nobody has asked for that yet.
+    /// Tasks that were held back may be handed out now, and nobody has asked about that yet.
     resumed: bool,
 }
 
@@ -30,13 +31,13 @@ impl Unread {
     }
 }
 
-/// Bytes of a result.
+/// Length of a result in bytes.
 pub(crate) fn weight_of(outcome: &Outcome) -> usize {
     outcome.result.as_ref().map_or(0, |bytes| bytes.len())
 }
 
 impl Pool {
-    /// A result is kept until the client takes it.
+    /// Keeps a result until the client takes it.
     pub(super) fn keep_unread(&mut self, of: JobId, outcome: Outcome) {
         let Some(job) = self.jobs.get_mut(&of) else { return };
         let bytes = weight_of(&outcome);
@@ -46,7 +47,7 @@ impl Pool {
         job.outcomes.push_back(outcome);
     }
 
-    /// The next outcome of a job, in the order in which they came to be.
+    /// Takes the next outcome of a job, in order of completion.
     pub fn take_outcome(&mut self, job: JobId) -> Option<Outcome> {
         let known = self.jobs.get_mut(&job)?;
         let outcome = known.outcomes.pop_front()?;
@@ -54,7 +55,7 @@ impl Pool {
         known.unread -= bytes + OUTCOME;
         self.bytes -= bytes;
         self.unread.bytes -= bytes + OUTCOME;
-        // Else nothing may go on that could not before.
+        // Otherwise nothing can have been unblocked.
         if known.unread == 0 || !self.unread.is_too_much(&self.limits) {
             self.resume();
         }
@@ -72,24 +73,24 @@ impl Pool {
         }
     }
 
-    /// Bytes of results that clients have not taken, with what each takes beside its own.
+    /// Bytes of results that clients have not taken, overhead included.
     pub fn unread(&self) -> usize {
         self.unread.bytes
     }
 
-    /// Whether what was held back may be handed out since this was asked last.
+    /// Whether tasks that were held back have become available since the last call.
     pub fn has_resumed(&mut self) -> bool {
         std::mem::take(&mut self.unread.resumed)
     }
 
-    /// Whether a task may not be handed out, while there is too much that nobody has read.
+    /// Whether a task must not be handed out while too many results are unread.
     pub(super) fn is_held_back(&self, task: TaskId) -> bool {
         let Some(entry) = self.tasks.get(task).filter(|entry| !entry.is_awaited) else { return false };
         let has_unread = self.jobs.get(&entry.job).is_some_and(|job| job.unread > 0);
         has_unread && !self.has(Flaw::ForgetsUnread)
     }
 
-    /// The next of a lane is held back.
+    /// Holds back the next task of a lane.
     pub(super) fn set_aside(&mut self, lane: LaneId) {
         let Some((task, came)) = self.lanes.get_mut(lane).ready.pop() else { return };
         let job = self.tasks.get(task).map(|entry| entry.job);
@@ -99,7 +100,7 @@ impl Pool {
         }
     }
 
-    /// What was held back and need not be any more is the next again.
+    /// Requeues, at the front, tasks that need not be held back any more.
     fn resume(&mut self) {
         if self.unread.jobs == 0 || self.has(Flaw::HoldsBackForEver) {
             return;
@@ -119,7 +120,7 @@ impl Pool {
         }
     }
 
-    /// Jobs of which tasks are held back, in lines for people.
+    /// One line for each job that is held back.
     pub(super) fn held_back(&self) -> impl Iterator<Item = String> {
         let mut jobs: Vec<_> = self.jobs.iter().filter(|(_, job)| !job.aside.is_empty()).collect();
         jobs.sort_unstable_by_key(|(number, _)| **number);
