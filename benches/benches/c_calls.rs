@@ -1,4 +1,4 @@
-//! Criterion: what a message of 64 bytes takes by the functions of the C library, beside the same calls in Rust. The messages are those of
+//! Criterion: what a message of 64 bytes takes with the functions of the C library, compared with the same calls in Rust. The messages are those of
 //! `instructions_c.rs`.
 
 mod c_parts;

@@ -1,9 +1,8 @@
-//! Instruction counts per message of the C library beside those of the same calls in Rust, by callgrind through gungraun; see
-//! `instructions.rs`.
+//! Instruction counts per message of the C library against those of the same calls in Rust, by callgrind through gungraun; see `instructions.rs`.
 //!
-//! Every function handles 1000 messages of 64 bytes in steady state: sent, received, looked at and given back one by one (`messages`), received
-//! by 32 (`by_32`), or as trains of 100 (`trains`). Sender and receiver are parts of two nodes on one thread, with progress by the parts. Nothing of the
-//! functions of C is inlined, since they are exported.
+//! Every function handles 1000 messages of 64 bytes in steady state: sent, received, looked at and released one by one (`messages`), received by 32
+//! (`by_32`), or as trains of 100 (`trains`). Sender and receiver are parts of two nodes on one thread, with progress by the parts. The C functions
+//! are not inlined, since they are exported.
 
 #![expect(missing_docs, reason = "the items are made by the harness's macros")]
 

@@ -1,9 +1,9 @@
-//! Instruction counts per message of PDBP as its users have it, by callgrind through gungraun; see `instructions.rs`.
+//! Instruction counts per message of PDBP as users get it, by callgrind through gungraun; see `instructions.rs`.
 //!
-//! Every function handles 1000 messages of 64 bytes (on average, where lengths differ) in steady state, sender and
-//! receiver on one thread with progress by the parts. `touch` has the receiver look at length and first byte of every
-//! message, `read` at every byte. `stages` are the thirds of `messages`: what the sending part does (packing, sealing
-//! and handing over of blocks included), what a poll of the receiving node does, what the receiving part does.
+//! Every function handles 1000 messages of 64 bytes (on average, where lengths differ) in steady state, sender and receiver on one thread with
+//! progress by the parts. With `touch` the receiver reads length and first byte of every message, with `read` every byte. `stages` are the thirds
+//! of `messages`: the work of the sending part (including packing, sealing and submission of blocks), of a poll of the receiving node, and of the
+//! receiving part.
 
 #![expect(missing_docs, reason = "the items are made by the harness's macros")]
 

@@ -1,5 +1,5 @@
-//! Criterion: what one packet costs a peer when both ends are on one thread, so with nothing to wait for and no
-//! cache line to fetch from another core. The instruction counts of the same loop are in `instructions.rs`.
+//! Criterion: what one packet costs a peer when both ends are on one thread, so without waiting and without cache lines to fetch from another core.
+//! The instruction counts of the same loop are in `instructions.rs`.
 
 use std::hint::black_box;
 use std::time::Duration;

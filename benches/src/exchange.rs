@@ -9,10 +9,9 @@ use crate::fabric::{Endpoint, Fabric};
 use crate::scenario::{Pattern, Placement, Scenario};
 use crate::source::{Source, Tally};
 
-/// Bytes that a node sends to each destination between two looks at its own arrivals, unless the packets are
-/// larger; at most [`BURST_PACKETS`] packets.
+/// Bytes that a node sends to each destination between two checks for arrivals, unless the packets are larger; at most [`BURST_PACKETS`] packets.
 const BURST_BYTES: usize = 4096;
-/// Most packets per destination between two looks at the arrivals.
+/// Most packets per destination between two checks for arrivals.
 const BURST_PACKETS: usize = 64;
 /// Waits of a node without progress before the run is declared hung.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -22,7 +21,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 ///
 /// # Panics
 ///
-/// When a node received anything else than what was sent, or nothing moves for 20 seconds; `peer` is named.
+/// If a node received anything other than what was sent, or nothing moves for 20 seconds; the message names `peer`.
 pub fn run<F: Fabric>(peer: &str, scenario: &Scenario, warm_up: u64, count: u64) -> Duration {
     let seats = F::connect(scenario);
     assert_eq!(seats.len(), scenario.nodes, "{peer}: one seat per node");
@@ -56,7 +55,7 @@ pub fn run<F: Fabric>(peer: &str, scenario: &Scenario, warm_up: u64, count: u64)
     start.zip(end).map_or(Duration::ZERO, |(start, end)| end - start)
 }
 
-/// Ties the calling thread, that of node `id`, to a core, if the scenario wants it.
+/// Pins the calling thread, that of node `id`, to a core, if the scenario wants it.
 pub(crate) fn place(id: usize, scenario: &Scenario) {
     if scenario.placement == Placement::Pinned
         && let Some(cores) = core_affinity::get_core_ids()
@@ -71,13 +70,13 @@ struct Flow {
     to: usize,
     weight: u64,
     left: u64,
-    /// Of `left`, what belongs to the round under way where flows keep in step.
+    /// The part of `left` that belongs to the current round, where flows keep in step.
     due: u64,
     /// Where in the source buffer the next packet starts.
     at: usize,
 }
 
-/// One node: its end of the fabric, what it has to send and what it got.
+/// One node: its end of the fabric, what it has to send and what it has received.
 pub(crate) struct Node<E> {
     peer: String,
     id: usize,
@@ -87,7 +86,7 @@ pub(crate) struct Node<E> {
     flows: Vec<Flow>,
     /// Whether the flows keep in step, each with its weight.
     in_step: bool,
-    /// Packets that it gets for one unit of traffic.
+    /// Packets that it receives for one unit of traffic.
     due: u64,
     received: Tally,
     idle: Idle,
@@ -149,13 +148,13 @@ impl<E: Endpoint> Node<E> {
         self.idle.reset();
     }
 
-    /// Does this node's part of what others still have to do, once it has done its own.
+    /// Does this node's share of the others' remaining work, once it has done its own.
     #[cfg(feature = "mpi")]
     pub(crate) fn help(&mut self) {
         self.endpoint.finished();
     }
 
-    /// Up to `burst` rounds of one packet to each destination; how many were taken, and whether any was refused.
+    /// Sends up to `burst` rounds of one packet to each destination. Returns how many were taken, and whether any was refused.
     #[inline(always)]
     fn send_burst(&mut self, burst: usize) -> (usize, bool) {
         let (packet, bytes) = (self.packet, self.source.bytes());
@@ -181,9 +180,9 @@ impl<E: Endpoint> Node<E> {
         (sent, refused)
     }
 
-    /// What is left of the round under way, or else one round: of each flow as many packets as its weight says. A flow
-    /// that is full does not hold up the others, but no round begins before the last has ended; otherwise the flows
-    /// of small weight would be done long before the others, and the traffic would not be skewed but first even, then for one.
+    /// Sends the rest of the current round, or else one round: as many packets of each flow as its weight. A full flow does not hold up the others,
+    /// but no round begins before the previous one has ended; otherwise the flows of small weight would finish long before the others, and the
+    /// traffic would not be skewed but first even, then for one.
     fn send_rounds(&mut self) -> (usize, bool) {
         if self.flows.iter().all(|flow| flow.due == 0) {
             self.flows.iter_mut().for_each(|flow| flow.due = flow.weight.min(flow.left));
@@ -228,7 +227,7 @@ impl<E: Endpoint> Node<E> {
         }
     }
 
-    /// Panics when anything else arrived than `count` units of traffic.
+    /// Panics if anything other than `count` units of traffic arrived.
     pub(crate) fn verify(&self, scenario: &Scenario, count: u64) {
         let expected = Tally::expected(
             scenario.origins(self.id).map(|(from, weight)| (from, weight * count)),
@@ -275,14 +274,15 @@ impl Idle {
     }
 }
 
-/// Where the nodes wait for each other: before the warm-up, before the clock starts, before the first is dropped. Unlike `std::sync::Barrier` it ends when a node has died.
+/// Where the nodes wait for each other: before the warm-up, before the clock starts, before the first is dropped. Unlike `std::sync::Barrier` it
+/// ends when a node dies.
 struct StartLine {
     nodes: usize,
     arrived: AtomicUsize,
 }
 
 impl StartLine {
-    /// Returns when all nodes have called it for the `time`-th time.
+    /// Waits until all nodes have called it for the `time`-th time.
     fn wait(&self, time: usize) {
         // Release and Acquire pair with each other across nodes: what a node did before the line is seen after it.
         self.arrived.fetch_add(1, Ordering::Release);

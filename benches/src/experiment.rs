@@ -9,13 +9,13 @@ use crate::statistics::Summary;
 /// How long one run of one peer is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Length {
-    /// About this long, found by trying; every peer sends as many packets as it can in that time.
+    /// About this long, found by calibration; every peer sends as many packets as it can in that time.
     Time(Duration),
     /// This many bytes over each ordered pair of nodes (SPEC §2: 64 GB), the same for every peer.
     BytesPerPair(u64),
 }
 
-/// What is common to all points of an experiment.
+/// Common to all points of an experiment.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The peers, in the order of the columns.
@@ -29,7 +29,7 @@ pub struct Plan {
 /// What one peer reached at one point.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome<P = Peer> {
-    /// Who.
+    /// The peer.
     pub peer: P,
     /// Payload per measured node, in MB/s (10^6 bytes per second).
     pub rate: Summary,
@@ -74,8 +74,8 @@ impl Plan {
     }
 }
 
-/// Measures one point of any kind of peers: `run(peer, warm_up, count)` says how long `count` units of the scenario's
-/// traffic took after `warm_up` units. Peers take turns, and the first turn moves on with each repetition.
+/// Measures one point of any kind of peers: `run(peer, warm_up, count)` returns how long `count` units of the scenario's traffic took after
+/// `warm_up` units. Peers take turns, and the first turn moves on with each repetition.
 pub fn take_turns<P: Copy>(
     peers: &[P],
     length: Length,

@@ -1,4 +1,4 @@
-//! Calls and streams of bytes as they are, by tonic: what the programs `desk` and `links` are compared with.
+//! Calls and streams of plain bytes, by tonic: the baseline of the programs `desk` and `links`.
 
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
@@ -29,9 +29,9 @@ const STREAM: &str = "/echo.Echo/Stream";
 /// How both ends are set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Setting {
-    /// As they are by default, without Nagle's algorithm.
+    /// With defaults, but without Nagle's algorithm.
     Plain,
-    /// With windows of 16 MiB and frames of 1 MiB as well.
+    /// Also with windows of 16 MiB and frames of 1 MiB.
     Tuned,
 }
 
@@ -75,7 +75,7 @@ impl Decoder for Plain {
 
 type Answers = Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>;
 
-/// Sends back what it gets: of a stream the messages that begin with 1.
+/// Sends back what it receives: of a stream, the messages that begin with 1.
 #[derive(Clone, Copy)]
 struct Echo;
 
@@ -137,7 +137,7 @@ impl Service<http::Request<Body>> for Server {
 /// A runtime on the thread that drives it.
 ///
 /// # Errors
-/// What the system says when it has no room for one.
+/// The system's error when it has no room for one.
 pub fn runtime() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
 }
@@ -155,7 +155,7 @@ impl Client {
     /// Starts a server on a port of this host, and connects with it in this runtime.
     ///
     /// # Errors
-    /// What the system or tonic say.
+    /// Errors of the system or of tonic.
     pub fn new(runtime: &Runtime, setting: Setting) -> Result<Self, Failed> {
         let address = serve(setting)?;
         let endpoint = Endpoint::new(format!("http://{address}"))?.tcp_nodelay(true);
@@ -169,7 +169,7 @@ impl Client {
         Ok(Self { grpc: tonic::client::Grpc::new(channel) })
     }
 
-    /// Asks with a message, and waits for the same one as the answer.
+    /// Sends a message, and waits for the same one as the answer.
     ///
     /// # Errors
     /// Another answer, or none.
@@ -180,10 +180,10 @@ impl Client {
         if answer.into_inner() == message { Ok(()) } else { Err("another answer".into()) }
     }
 
-    /// Begins to send these messages. Those that begin with 1 come back in the stream that it returns.
+    /// Begins to send these messages. Those that begin with 1 come back in the returned stream.
     ///
     /// # Errors
-    /// What tonic says.
+    /// Errors of tonic.
     pub async fn stream<S>(&mut self, messages: S) -> Result<Streaming<Bytes>, Failed>
     where
         S: Stream<Item = Bytes> + Send + 'static,

@@ -12,7 +12,7 @@ pub enum Pattern {
     ManyToOne,
     /// Every node sends to every other one.
     AllToAll,
-    /// As all to all, but the next node gets [`Pattern::SKEW`] times as much as each of the others.
+    /// As all to all, but the next node gets [`Pattern::SKEW`] times as much as every other one.
     Skewed,
 }
 
@@ -20,7 +20,7 @@ impl Pattern {
     /// The three patterns in the order of the document's figures.
     pub const ALL: [Self; 3] = [Self::OneToMany, Self::ManyToOne, Self::AllToAll];
 
-    /// What the favoured destination of [`Pattern::Skewed`] gets for one packet of each of the others.
+    /// Packets for the favoured destination of [`Pattern::Skewed`] per packet for every other one.
     pub const SKEW: u64 = 32;
 
     /// Packets that node `from` of `nodes` sends to node `to` for each unit of the pattern's traffic.
@@ -35,7 +35,7 @@ impl Pattern {
         u64::from(sends) * if favoured { Self::SKEW } else { 1 }
     }
 
-    /// The pattern as it stands in names of files: `1-n`, `n-1`, `n-n`, `skewed`.
+    /// The pattern in file names: `1-n`, `n-1`, `n-n`, `skewed`.
     pub fn file_name(self) -> String {
         self.to_string().replace("<->", "-").replace("->", "-")
     }
@@ -78,8 +78,8 @@ impl FromStr for Pattern {
 /// Where the nodes' threads run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// Node i on core i, modulo the cores. Without it two nodes of a quiet machine sometimes share a core, take
-    /// turns on it by yielding, and look several times faster or slower than on two.
+    /// Node i on core i, modulo the cores. Without pinning, two nodes of a quiet machine sometimes share a core, take turns on it by yielding, and
+    /// look several times faster or slower than on two.
     #[default]
     Pinned,
     /// Wherever the operating system puts them.
@@ -98,16 +98,16 @@ impl FromStr for Placement {
     }
 }
 
-/// Overrides of the peers' own choices, for finding out what they should be. `None` leaves the choice to the peer.
+/// Overrides of the peers' own choices, for tuning. `None` leaves the choice to the peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tuning {
     /// Capacity of every channel, in packets.
     pub channel_packets: Option<usize>,
     /// Size of every byte ring, in bytes.
     pub ring_bytes: Option<usize>,
-    /// Bytes of a PDBP block's body.
+    /// Bytes of the body of a PDBP block.
     pub block_bytes: Option<usize>,
-    /// Bytes at which the runtime of PDBP sends off a block of short messages.
+    /// Bytes at which the runtime of PDBP sends a block of short messages.
     pub pack_bytes: Option<usize>,
     /// Blocks that a row of PDBP may have.
     pub blocks_per_peer: Option<u32>,
@@ -126,7 +126,7 @@ pub struct Scenario {
     pub packet: usize,
     /// Where the nodes run.
     pub placement: Placement,
-    /// What the peers should not choose for themselves.
+    /// Overrides of the peers' tuning.
     pub tuning: Tuning,
 }
 

@@ -1,4 +1,4 @@
-//! Calls of a group of two whose members share memory, both on one thread: what a call costs but for waiting.
+//! Calls of a group of two whose members share memory, both on one thread: the cost of a call without waiting.
 
 use pdbp_core::collective::{
     Call, Carrier, Data, HEADER, Member, MemberStorage, Message, Polled, Running, Sent,
@@ -14,7 +14,7 @@ const LONGEST: usize = 64;
 pub struct Pair([(Member<'static>, Line); 2]);
 
 impl Pair {
-    /// A group that has made no call.
+    /// Creates a group that has made no call.
     ///
     /// # Panics
     /// Without memory.
@@ -27,7 +27,7 @@ impl Pair {
         }))
     }
 
-    /// Both pass a barrier: one comes first and looks once in vain whether the other has.
+    /// Both pass a barrier: one comes first and checks once in vain whether the other has come.
     ///
     /// # Panics
     /// If they cannot.
@@ -45,7 +45,8 @@ impl Pair {
         second.leave_barrier();
     }
 
-    /// Both make a short call without input, of at most 64 bytes of output, by notes: one comes first and looks once in vain, if it reads anything.
+    /// Both make a short call without input, of at most 64 bytes of output, by notes: one comes first and checks once in vain, if it reads
+    /// anything.
     ///
     /// # Panics
     /// For another call.
@@ -106,7 +107,7 @@ impl Default for Pair {
     }
 }
 
-/// An end of the slate as what carries messages, as that of a group is.
+/// An end of the slate as the transport of messages, like that of a group.
 struct Line(End);
 
 impl Carrier for Line {

@@ -1,4 +1,4 @@
-//! Where packets come from, and how what arrives is read and accounted for.
+//! Where packets come from, and how arrivals are read and accounted for.
 
 /// Bytes of a node's source buffer; it stays in the core's second-level cache.
 pub const SOURCE_BYTES: usize = 64 * 1024;
@@ -25,8 +25,8 @@ pub fn read_every_byte(packet: &[u8]) -> u64 {
     sum
 }
 
-/// Copies a packet: inline moves for the smallest sizes of the experiments, `memcpy` for the others. All peers that
-/// copy into memory of their own use it; the allocating ones copy within `Box::from`.
+/// Copies a packet: inline moves for the smallest sizes of the experiments, `memcpy` for the others. Used by all peers that copy into their own
+/// memory; the allocating ones copy within `Box::from`.
 ///
 /// # Panics
 ///
@@ -45,9 +45,8 @@ pub fn copy_packet(destination: &mut [u8], packet: &[u8]) {
     }
 }
 
-/// The packets of one node: a buffer of random bytes, of which packet k to any destination is the k-th piece, from
-/// the start again when the buffer ends. The bytes depend on the node alone, so a receiver can tell what it must
-/// get without being told.
+/// The packets of one node: a buffer of random bytes, of which packet k to any destination is the k-th piece, wrapping around at the end of the
+/// buffer. The bytes depend on the node alone, so a receiver knows what to expect.
 #[derive(Clone, Debug)]
 pub struct Source {
     bytes: Vec<u8>,
@@ -113,7 +112,7 @@ impl Tally {
         self.sum = self.sum.wrapping_add(read_every_byte(packet));
     }
 
-    /// What packets of `packet` bytes from `origins`, so many of each, add up to.
+    /// The expected sum of packets of `packet` bytes from `origins`, with the given number of each.
     pub fn expected(origins: impl Iterator<Item = (usize, u64)>, packet: usize) -> Self {
         origins.fold(Self::default(), |tally, (origin, count)| Self {
             packets: tally.packets + count,
@@ -121,11 +120,11 @@ impl Tally {
         })
     }
 
-    /// Compares what arrived with what was sent.
+    /// Compares what has arrived with what was sent.
     ///
     /// # Errors
     ///
-    /// A sentence that says what differs, without the peer's name.
+    /// A sentence that names the difference, without the peer's name.
     pub fn verify(&self, expected: &Self) -> Result<(), String> {
         if self.packets != expected.packets {
             return Err(format!("{} packets arrived where {} were sent", self.packets, expected.packets));

@@ -1,6 +1,6 @@
 //! The mean that SPEC §2 prescribes: without one highest and one lowest run.
 
-/// What the runs of one point came to.
+/// The summary of the runs of one point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
     /// Mean of the runs without one highest and one lowest; the plain mean of one or two runs.

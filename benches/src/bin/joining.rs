@@ -1,13 +1,13 @@
-//! How long it takes until a process that joins a running cluster is known to all its members.
+//! The time until all members of a running cluster know a process that joins.
 //!
 //! ```text
 //! cargo run --release -p pdbp-benches --features net --bin joining -- --nodes 16 --times 20
 //! ```
 //!
-//! The members are processes of this host, connected by loopback. One more joins, leaves when all have heard of it, and the next one comes. Times are
-//! from when the process asks for its cluster until it is in (`start` returns), and until the last of the others has seen
-//! `Event::NodeUp`; the start of the process itself is not among them. The row below is the baseline: as many connections as the process makes, one
-//! after the other, each with a greeting of two messages.
+//! The members are processes of this host, connected by loopback. One more joins, leaves when all have heard of it, and the next one comes. Times
+//! run from when the process asks for its cluster until it is in (`start` returns), and until the last of the others has seen `Event::NodeUp`; they
+//! exclude the start of the process itself. The row below is the baseline: as many connections as the process makes, one after the other, each with
+//! a greeting of two messages.
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -21,7 +21,7 @@ use clap::Parser;
 use pdbp::{Builder, Cluster, Event};
 
 const SOON: Duration = Duration::from_secs(60);
-/// Between two looks for events: the error of a time.
+/// Between two checks for events: the error of a time.
 const LOOK: Duration = Duration::from_micros(500);
 
 #[derive(Parser)]

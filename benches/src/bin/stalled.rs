@@ -1,15 +1,17 @@
-//! What one peer of eight that takes nothing, or little, costs the seven others over sockets.
+//! What one peer of eight that accepts nothing, or little, costs the seven others over sockets.
 //!
 //! ```text
 //! cargo run --release -p pdbp-benches --features net --bin stalled -- --rounds 7
 //! ```
 //!
-//! A process founds a cluster, eight others of this host join it, and the founder sends pieces of 64 KiB to all in turn, without waiting for any; with
-//! `--threads` by a thread for each that waits. The baseline sends to seven of them; then the eighth gets its turn too, while it does not read, is stopped (`SIGSTOP`), or reads one piece
-//! in 20 ms, about a hundredth of what the others do. Cases alternate; medians count. *Sum*: what the seven have got. *99 %*: of one piece in
-//! 32 the time until its answer is there. *Processor*: time of the founder's process for a megabyte, which other work on the machine changes little.
+//! A process founds a cluster, eight others of this host join it, and the founder sends pieces of 64 KiB to all in turn, without waiting for any;
+//! with `--threads`, from one waiting thread per peer. The baseline sends to seven of them; then the eighth gets its turn too, while it does not
+//! read, is stopped (`SIGSTOP`), or reads one piece every 20 ms, about a hundredth of the others' rate. Cases alternate; medians count. *Sum*: what
+//! the seven have received. *99 %*: for one piece in 32, the time until its answer arrives. *Processor*: time of the founder's process per
+//! megabyte, which other work on the machine changes little.
 //!
-//! `--memory 60` measures something else: what memory of the founder is resident while it sends to all eight for so many seconds, beside what its settings allow.
+//! `--memory 60` measures something else: the founder's resident memory while it sends to all eight for that many seconds, compared with what its
+//! settings allow.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};

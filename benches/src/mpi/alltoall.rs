@@ -1,7 +1,7 @@
 //! `MPI_Alltoall`, blocking, one packet for each rank per call, as in S1 §5.4.
 //!
-//! What a call sends is prepared before the clock starts: rows of one packet for every rank, 64 KiB of them together, so
-//! that they stay in the cache. What it received is read before the next call.
+//! What a call sends is prepared before the clock starts: rows of one packet for every rank, 64 KiB of them together, so that they stay in the
+//! cache. What it received is read before the next call.
 
 use mpi::traits::*;
 

@@ -29,7 +29,7 @@ pub struct Setup {
     pub limit: Duration,
 }
 
-/// What keeps a program from measuring.
+/// What prevents a program from measuring.
 #[derive(Debug)]
 pub enum StartError {
     /// The cluster of PDBP did not start.
@@ -104,12 +104,12 @@ impl Bench {
         });
     }
 
-    /// The longest message that fits a block of PDBP; 0 without a cluster.
+    /// The longest message that fits into a block of PDBP; 0 without a cluster.
     pub fn longest(&self) -> usize {
         self.member.as_ref().map_or(0, Member::longest)
     }
 
-    /// What this rank's machine did during the runs of [`Peer::Pdbp`] since it was last asked.
+    /// The machine's load during the runs of [`Peer::Pdbp`] since the last call.
     pub fn take_load(&mut self) -> Load {
         std::mem::take(&mut self.load)
     }
@@ -151,8 +151,8 @@ impl Bench {
         time
     }
 
-    /// Sends `rounds` messages of `bytes` bytes to and fro between the first two ranks. Returns rank 0's round trips, in
-    /// the order in which they happened; nothing at rank 1.
+    /// Sends `rounds` messages of `bytes` bytes back and forth between the first two ranks. Returns rank 0's round trips, in order; nothing at rank
+    /// 1.
     ///
     /// # Panics
     ///

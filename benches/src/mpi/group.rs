@@ -10,10 +10,10 @@ use mpi::traits::*;
 
 use crate::exchange::Idle;
 
-/// How often a rank that takes no part looks up.
+/// How often a rank that takes no part wakes.
 const NAP: Duration = Duration::from_millis(1);
 
-/// The first ranks of the job, with a communicator of their own.
+/// The first ranks of the job, with a separate communicator.
 pub struct Group {
     comm: SimpleCommunicator,
     rank: usize,
@@ -43,7 +43,7 @@ impl Group {
         self.size
     }
 
-    /// Returns when all ranks of the group have called it; calls `help` until then, again and again.
+    /// Waits until all ranks of the group have called it; calls `help` repeatedly meanwhile.
     pub fn line(&self, what: &str, mut help: impl FnMut()) {
         let mut idle = Idle::new(self.size);
         let mut barrier = self.comm.immediate_barrier();
@@ -65,7 +65,7 @@ impl Group {
     }
 }
 
-/// Returns when all ranks of `world` have called it, sleeping meanwhile; `help` is called at each waking.
+/// Waits until all ranks of `world` have called it, sleeping meanwhile; `help` is called at each waking.
 pub fn rest(world: &SimpleCommunicator, mut help: impl FnMut()) {
     let mut barrier: Request<'static, ()> = world.immediate_barrier();
     while let Err(pending) = barrier.test() {

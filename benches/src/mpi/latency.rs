@@ -1,7 +1,7 @@
-//! Ping-pong between two ranks: a message goes to and fro, and is read whole at each end before it is answered.
+//! Ping-pong between two ranks: a message goes back and forth, and is read in full at each end before it is answered.
 //!
-//! Latency is half a round trip. Each round trip is timed by itself at rank 0; a run has so many of them, and yields their median
-//! and 99th percentile.
+//! Latency is half a round trip. Each round trip is timed separately at rank 0; a run has many of them, and yields their median and 99th
+//! percentile.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::exchange::PATIENCE;
 use crate::peers::PdbpEndpoint;
 use crate::source::{Source, copy_packet, read_every_byte};
 
-/// What a run of round trips came to, in microseconds one way.
+/// The result of a run of round trips, in microseconds one way.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OneWay {
     /// Half of the round trips were no longer.
@@ -77,7 +77,7 @@ pub(super) fn over_pdbp(
     trips
 }
 
-/// Rank 0 begins; `receive` says how long a message was, and its sum.
+/// Rank 0 begins; `receive` returns a message's length and sum.
 fn ping_pong(
     what: &str,
     group: &Group,

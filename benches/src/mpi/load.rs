@@ -1,4 +1,4 @@
-//! How busy the processors of this rank's machine are, all programs counted.
+//! How busy the processors of this rank's machine are, counting all programs.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Since the machine's start; zeros where the system does not say.
+    /// Since the machine's start; zeros where the system does not report it.
     pub fn now() -> Self {
         fs::read_to_string("/proc/stat").ok().and_then(|text| Self::parse(&text)).unwrap_or_default()
     }

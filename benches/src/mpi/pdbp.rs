@@ -1,7 +1,7 @@
 //! PDBP as a peer: the rank's node, its part, and the three ways of sending that are measured.
 //!
-//! Settings are PDBP's defaults, those of its environment variables, and what the command line sets; but progress is made by
-//! the rank's own thread (`progress = "inline"`), which is then the only one that calls MPI.
+//! Settings are PDBP's defaults, those from its environment variables, and those from the command line; but progress is made by the rank's own
+//! thread (`progress = "inline"`), which is then the only one that calls MPI.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ impl Member {
         Ok(Self { endpoint: PdbpEndpoint::new(&node, ranks), node, _cluster: cluster })
     }
 
-    /// The longest message that fits a block.
+    /// The longest message that fits into a block.
     pub(super) fn longest(&self) -> usize {
         self.endpoint.part().longest()
     }
@@ -84,7 +84,7 @@ impl<E: Endpoint> Traffic for Messages<E> {
     }
 }
 
-/// Sends by writing into loaned blocks; receives as ever.
+/// Sends by writing into loaned blocks; receives as usual.
 pub(super) struct Loans<'e>(pub(super) &'e mut PdbpEndpoint);
 
 impl Endpoint for Loans<'_> {
@@ -238,7 +238,7 @@ impl<'e> Pong<'e> {
         Ok((message.len(), read_every_byte(&message)))
     }
 
-    /// Lets the last message leave.
+    /// Sends the last message off.
     pub(super) fn help(&mut self) {
         self.endpoint.finished();
     }

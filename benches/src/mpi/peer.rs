@@ -13,7 +13,7 @@ pub enum Peer {
     Pdbp,
     /// PDBP: packets written into loaned blocks.
     Loan,
-    /// PDBP: packets written one behind the other into a stream, by loans, segments read where they arrived.
+    /// PDBP: consecutive packets written into a stream, by loans, segments read where they arrived.
     Stream,
     /// The same, written by `write_all`.
     Write,
@@ -73,7 +73,7 @@ impl Peer {
         matches!(self, Self::Pdbp | Self::Loan | Self::Stream | Self::Write)
     }
 
-    /// Whether it can carry the scenario's traffic; `block` is the longest message that fits a block of PDBP.
+    /// Whether it can carry the scenario's traffic; `block` is the longest message that fits into a block of PDBP.
     pub fn carries(self, scenario: &Scenario, block: usize) -> bool {
         match self {
             Self::Pdbp | Self::Window | Self::WindowHot | Self::WindowWrite => true,

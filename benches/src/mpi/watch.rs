@@ -1,4 +1,4 @@
-//! An end, with the peer's name, for runs that hang where no loop of ours looks at the clock: inside MPI.
+//! A watchdog that names the peer, for runs that hang where none of our loops checks the clock: inside MPI.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;

@@ -1,8 +1,7 @@
-//! Windows of single packets: `MPI_Irecv` and `MPI_Isend` of each, then `MPI_Waitall`, in the manner of the OSU benchmarks.
+//! Windows of single packets: `MPI_Irecv` and `MPI_Isend` of each, then `MPI_Waitall`, in the style of the OSU benchmarks.
 //!
-//! Receives are posted first and read when all of them are complete; the sends are waited for after that. The next
-//! window begins then. Sends go straight from the source's buffer; `window-write` copies each packet into a buffer of the
-//! window first, as a program does that produces what it sends.
+//! Receives are posted first and read when all of them are complete; then the sends are waited for, and the next window begins. Sends go straight
+//! from the source's buffer; `window-write` copies each packet into a buffer of the window first, as a program does that produces its data.
 
 use std::ffi::{c_int, c_void};
 
@@ -39,7 +38,7 @@ impl Depth {
 pub(super) enum Sending {
     /// Where they lie.
     InPlace,
-    /// From the window, after they were written there.
+    /// From the window, after being written there.
     Written,
 }
 

@@ -1,8 +1,8 @@
 //! Byte rings of `bbqueue` (bip buffers), one per ordered pair of nodes, without framing.
 //!
-//! The sender asks for a grant of exactly one packet, copies it in and commits; the receiver takes the contiguous
-//! bytes that are there in one grant and reads the packets in place. Every grant and commit changes shared atomics,
-//! two of them by read-modify-write, so small packets cost more than over [`super::rtrb`].
+//! The sender asks for a grant of exactly one packet, copies it in and commits; the receiver takes the available contiguous bytes in one grant and
+//! reads the packets in place. Every grant and commit changes shared atomics, two of them by read-modify-write, so small packets cost more than
+//! over [`super::rtrb`].
 //!
 //! **Ring size**: see [`ring_bytes`].
 
@@ -20,8 +20,8 @@ use crate::source::copy_packet;
 #[derive(Debug)]
 pub struct BbQueue;
 
-/// A node's ends of its buffers. Producers and consumers are made on the spot: they are only references, and those
-/// of the crate that own the buffer would count references at each grant.
+/// A node's ends of its buffers. Producers and consumers are created on the spot: they are only references, while those of the crate that own the
+/// buffer would count references at each grant.
 pub struct BbEndpoint {
     /// By destination; `None` where nothing is sent to.
     outgoing: Vec<Option<Arc<YakiNiku>>>,

@@ -1,13 +1,12 @@
-//! Channels of boxed packets: what the four channel crates have in common.
+//! Channels of boxed packets: the common part of the four channel crates.
 //!
-//! The sender copies each packet into a `Box<[u8]>` of its own; the receiver reads it and frees it. One bounded
-//! channel per ordered pair of nodes. One inbox per node, its senders being clones, was tried too with 4 and 8 nodes:
-//! within the noise up to 64 B, slower by about a tenth to a third from 256 B to 16 KiB.
+//! The sender copies each packet into a separate `Box<[u8]>`; the receiver reads and frees it. There is one bounded channel per ordered pair of
+//! nodes. One inbox per node, with cloned senders, was also tried with 4 and 8 nodes: within the noise up to 64 B, slower by about a tenth to a
+//! third from 256 B to 16 KiB.
 //!
-//! **Capacity**: 1024 packets up to 4 KiB, 16 packets above. Tried were 16, 64, 256, 1024 and 4096 packets at each size
-//! with 2 and 4 nodes. Up to 64 B it hardly matters; from 256 B to 4 KiB long channels are better, by up to two times, since
-//! the allocator then moves memory between the threads in larger lots; above, a short channel keeps the packets in
-//! the cache.
+//! **Capacity**: 1024 packets up to 4 KiB, 16 packets above. Tried were 16, 64, 256, 1024 and 4096 packets at each size with 2 and 4 nodes. Up to
+//! 64 B it hardly matters; from 256 B to 4 KiB long channels are better, by up to two times, since the allocator then moves memory between the
+//! threads in larger batches; above, a short channel keeps the packets in the cache.
 
 use std::marker::PhantomData;
 

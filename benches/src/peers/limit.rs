@@ -1,9 +1,8 @@
-//! The limits: what the copying alone, and copying and reading, would allow without any communication.
+//! The limits: what copying alone, and copying and reading, would allow without any communication.
 //!
-//! Every node copies the packets it has to send, one `memcpy` each, through a buffer of its own of 64 KiB that stays
-//! in the cache, the position advancing by the packet size. With reading, it also reads as many packets as it has to
-//! receive, out of the same buffer, each just after one was copied. All nodes run at the same time, as in a run of a
-//! peer.
+//! Every node copies the packets it has to send, one `memcpy` each, through its own buffer of 64 KiB that stays in the cache, the position
+//! advancing by the packet size. With reading, it also reads as many packets as it has to receive, out of the same buffer, each just after one was
+//! copied. All nodes run at the same time, as in a run of a peer.
 
 use std::hint::black_box;
 use std::sync::Barrier;

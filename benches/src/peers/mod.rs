@@ -1,7 +1,7 @@
 //! The peers, one file each, and the table that names them.
 //!
-//! To add one: implement [`Fabric`](crate::fabric::Fabric) and [`Endpoint`](crate::fabric::Endpoint) in a file of its
-//! own, add a variant to [`Peer`] and an arm to [`Peer::run`]; the tests below then cover it.
+//! To add one: implement [`Fabric`](crate::fabric::Fabric) and [`Endpoint`](crate::fabric::Endpoint) in a separate file, add a variant to [`Peer`]
+//! and an arm to [`Peer::run`]; the tests below then cover it.
 
 mod bbqueue;
 mod boxed;
@@ -36,7 +36,7 @@ use crate::scenario::{Pattern, Scenario};
 /// Something that can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Peer {
-    /// PDBP as its users have it, with default settings; the node's thread makes progress.
+    /// PDBP as users get it, with default settings; the node's thread makes progress.
     Pdbp,
     /// The same, with a progress thread per node.
     PdbpThread,
@@ -118,8 +118,7 @@ impl Peer {
         Self::Fixed4,
     ];
 
-    /// Those measured when nobody says which, in the order of the columns: for skewed traffic the allocations of PDBP,
-    /// else PDBP, its rivals and the limits.
+    /// The default peers, in the order of the columns: for skewed traffic the allocations of PDBP, otherwise PDBP, its rivals and the limits.
     pub fn usual(pattern: Pattern) -> Vec<Self> {
         let skewed = pattern == Pattern::Skewed;
         Self::ALL.into_iter().filter(|peer| (peer.kind() == Kind::Allocation) == skewed).collect()
@@ -221,10 +220,9 @@ enum Publishing {
     Gathered,
 }
 
-/// Bytes of a ring between two nodes, with room for at least 4 packets: 512 KiB, of 64 KiB to 1 MiB the best or
-/// close to it from 256 B on, and 2 to 3 times better there than 64 KiB. A receiver that runs on its sender's heels takes lines
-/// that are still being written; a longer ring keeps the two apart. Only smaller packets published one by one
-/// between two nodes are better off with 64 KiB (3.1 instead of 1.7 GB/s at 64 B).
+/// Bytes of a ring between two nodes, with room for at least 4 packets: 512 KiB, of 64 KiB to 1 MiB the best or close to it from 256 B on, and 2 to
+/// 3 times better there than 64 KiB. A receiver close behind its sender takes lines that are still being written; a longer ring keeps the two
+/// apart. Only smaller packets published one by one between two nodes do better with 64 KiB (3.1 instead of 1.7 GB/s at 64 B).
 fn ring_bytes(scenario: &Scenario, publishing: Publishing) -> usize {
     let small = publishing == Publishing::Each && scenario.packet <= 64 && scenario.nodes == 2;
     let best = if small { 64 * 1024 } else { 512 * 1024 };

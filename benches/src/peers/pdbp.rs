@@ -1,7 +1,7 @@
-//! PDBP as its users have it: a `pdbp::Cluster` in this process, one part per node, registered by the node's thread.
+//! PDBP as users get it: a `pdbp::Cluster` in this process, one part per node, registered by the node's thread.
 //!
-//! A packet is one `try_send`; arrivals are read a train at a time with `try_recv_batch`. Settings that neither a peer
-//! below nor the command line names are PDBP's defaults, or what its environment variables say (`PDBP_MEMORY_BYTES=…`).
+//! A packet is one `try_send`; arrivals are read a train at a time with `try_recv_batch`. Settings that neither a peer below nor the command line
+//! sets come from the environment variables (`PDBP_MEMORY_BYTES=…`), or are PDBP's defaults.
 
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::scenario::Scenario;
 /// How long nodes wait for each other at the start.
 const SOON: Duration = Duration::from_secs(30);
 
-/// What is set of a cluster, as names and values.
+/// A cluster's settings, as names and values.
 pub trait Settings {
     /// The settings for a scenario.
     fn of(scenario: &Scenario) -> Vec<(&'static str, String)>;
@@ -62,7 +62,7 @@ fn tuned(scenario: &Scenario, progress: &str) -> Vec<(&'static str, String)> {
     settings
 }
 
-/// `blocks` blocks for the rows of a node, and those that the runtime sets aside for control messages.
+/// `blocks` blocks for the rows of a node, plus those that the runtime sets aside for control messages.
 fn skewed(scenario: &Scenario, policy: &str, row: u32, initial: u32) -> Vec<(&'static str, String)> {
     let block = scenario.tuning.block_bytes.unwrap_or(SKEW_BLOCK).max(block_for(scenario.packet));
     let nodes = scenario.nodes as u32;
@@ -118,10 +118,10 @@ pub struct PdbpSeat {
 /// A node's part, and where it sends to.
 pub struct PdbpEndpoint {
     part: Part,
-    /// By node; found when the first packet is sent, since the others have to register first.
+    /// By node; looked up when the first packet is sent, since the others have to register first.
     targets: Vec<Target>,
     nodes: usize,
-    /// What came while a packet longer than a block was sent.
+    /// What arrived while a packet longer than a block was being sent.
     early: Vec<Vec<u8>>,
 }
 
@@ -215,7 +215,7 @@ impl Endpoint for PdbpEndpoint {
         self.part.flush();
     }
 
-    /// All blocks have come back, so that nobody waits for this node's polls.
+    /// Whether all blocks have come back, so that nobody waits for this node's polls.
     fn finished(&mut self) -> bool {
         self.flush();
         self.part.node().poll();

@@ -1,9 +1,9 @@
 //! PDBP without its runtime: an endpoint per node over the in-process transport, polled by the node itself.
 //!
-//! `try_send` is [`Endpoint::send`](endpoint::Endpoint::send); `receive` polls the endpoint and reads what has arrived in
-//! place. One part per node sends and receives; a second one only sends, for messages with headers of their own.
+//! `try_send` is [`Endpoint::send`](endpoint::Endpoint::send); `receive` polls the endpoint and reads arrivals in place. One part per node sends
+//! and receives; a second one only sends, for messages with separate headers.
 //!
-//! **Blocks**: see [`Allocation`]. A packet is never cut; a block has room for at least one.
+//! **Blocks**: see [`Allocation`]. A packet is never split; a block has room for at least one.
 
 use std::marker::PhantomData;
 use std::time::Instant;
@@ -43,16 +43,16 @@ pub trait Setup {
     fn allocation(scenario: &Scenario) -> Allocation;
 }
 
-/// What the comparison with other peers uses: the default policy, rows of up to 4 blocks per peer, 2 at the start, of
-/// 512 KiB over the number of nodes.
+/// The default for comparisons with other peers: the default policy, rows of up to 4 blocks per peer, 2 at the start, of 512 KiB divided by the
+/// number of nodes.
 ///
-/// The blocks are that large because the receiver reads them in place: with few and small ones it follows on the
-/// sender's heels, and the same lines go back and forth between two cores. Between two nodes, 4 blocks of 32 KiB gave 3.1
-/// GB/s at 64 B and 4.7 at 4 KiB, 4 of 256 KiB gave 6.1 and 10; more blocks change little.
+/// The blocks are that large because the receiver reads them in place: with few and small blocks it follows close behind the sender, and the same
+/// lines go back and forth between two cores. Between two nodes, 4 blocks of 32 KiB gave 3.1 GB/s at 64 B and 4.7 at 4 KiB, 4 of 256 KiB gave 6.1
+/// and 10; more blocks change little.
 ///
-/// Under n↔n traffic of more nodes than cores a row has one block. Then a node that has filled one for each of the others gives its
-/// core away, instead of filling on for those whose core is the other one. With 4 and 8 nodes on two cores that is 1.4 and 1.3 times
-/// the throughput at 64 B, 1.2 times at 1 KiB, 1.1 times at 16 KiB; 1→n and n→1 would lose 3 to 28 %.
+/// Under n↔n traffic of more nodes than cores a row has one block. Then a node that has filled one for each of the others yields its core, instead
+/// of filling more for those on the other core. With 4 and 8 nodes on two cores that is 1.4 and 1.3 times the throughput at 64 B, 1.2 times at 1
+/// KiB, 1.1 times at 16 KiB; 1→n and n→1 would lose 3 to 28 %.
 #[derive(Debug)]
 pub struct Usual;
 
@@ -137,13 +137,13 @@ pub struct CoreEndpoint<P: SpacePolicy> {
     /// By node, the part that receives.
     sinks: Vec<PartId>,
     start: Instant,
-    /// The time when the clock was looked at last, and the polls since.
+    /// When the clock was last read, and the polls since.
     now: Time,
     polls: u32,
 }
 
-/// Polls for one look at the clock. The engine needs no better time than its intervals, of a millisecond, and a look costs about as much as
-/// the rest of a poll that finds nothing.
+/// Polls per read of the clock. The engine needs no finer time than its intervals of a millisecond, and a read costs about as much as the rest of a
+/// poll that finds nothing.
 const POLLS_PER_LOOK: u32 = 16;
 
 impl<S: Setup> Fabric for PdbpCore<S> {
@@ -239,7 +239,7 @@ impl<P: SpacePolicy> CoreEndpoint<P> {
         self.node.engine().is_ready() && known
     }
 
-    /// Has the endpoint take what has arrived and send what is due; blocks moved.
+    /// Lets the endpoint take arrivals and send what is due. Returns the number of blocks moved.
     pub fn poll(&mut self) -> u32 {
         if self.polls.is_multiple_of(POLLS_PER_LOOK) {
             self.now = Time(self.start.elapsed().as_nanos() as u64);
@@ -248,12 +248,12 @@ impl<P: SpacePolicy> CoreEndpoint<P> {
         self.node.poll(self.now)
     }
 
-    /// Sends a message of part `from` of this node, 0 or 1, to the first part of node `to`, or returns `false` when there is no room.
-    /// Messages of the same size and from the same part that follow each other share a header.
+    /// Sends a message of part `from` of this node, 0 or 1, to the first part of node `to`, or returns `false` when there is no room. Consecutive
+    /// messages of the same size and from the same part share a header.
     ///
     /// # Panics
     ///
-    /// When it cannot be sent later either.
+    /// If it can never be sent.
     #[inline]
     pub fn pack(&mut self, from: usize, to: usize, message: &[u8]) -> bool {
         match self.node.send(self.sources[from], self.sinks[to], message) {
@@ -263,7 +263,7 @@ impl<P: SpacePolicy> CoreEndpoint<P> {
         }
     }
 
-    /// Reads all messages that `poll` has delivered; their number.
+    /// Reads all messages that `poll` has delivered. Returns their number.
     #[inline]
     pub fn read(&mut self, mut f: impl FnMut(&[u8])) -> usize {
         let mut count = 0;
@@ -294,7 +294,7 @@ impl<P: SpacePolicy + Send> Endpoint for CoreEndpoint<P> {
         self.poll();
     }
 
-    /// All blocks have come back, so that nobody waits for this node's polls.
+    /// Whether all blocks have come back, so that nobody waits for this node's polls.
     fn finished(&mut self) -> bool {
         self.flush();
         (0..self.sinks.len())

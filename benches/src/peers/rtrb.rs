@@ -1,11 +1,11 @@
 //! Byte rings over `rtrb`, one per ordered pair of nodes: written by hand for fixed-size packets, with no framing.
 //!
-//! The ring's size is a multiple of the packet's, so no packet straddles its end. The sender copies the packet's
-//! bytes into the ring; the receiver takes all that is there in one chunk and reads the packets in place.
+//! The ring's size is a multiple of the packet's, so no packet straddles its end. The sender copies the packet's bytes into the ring; the receiver
+//! takes everything available in one chunk and reads the packets in place.
 //!
-//! Two forms are measured. [`Rtrb`] publishes every packet by itself, as a user would who wants it to arrive.
-//! [`RtrbGathering`] publishes after some bytes or on `flush`, which touches the shared counters less often: about
-//! the fastest that packets of one size can go between two threads with one copy and a full read.
+//! Two forms are measured. [`Rtrb`] publishes every packet by itself, as a user would who wants it to arrive. [`RtrbGathering`] publishes after
+//! some bytes or on `flush`, which touches the shared counters less often: this is about the fastest way to pass packets of one size between two
+//! threads with one copy and a full read.
 //!
 //! **Ring size**: see [`ring_bytes`]; **gathering**: 16 KiB, but at most a quarter of the ring; tried were
 //! 512 B to 32 KiB, the difference beyond 8 KiB being small.
@@ -96,7 +96,7 @@ fn filled_ring(capacity: usize) -> (Producer<u8>, Consumer<u8>) {
 }
 
 impl Outgoing {
-    /// Writes a packet behind what is written already, without publishing it.
+    /// Writes a packet behind what is already written, without publishing it.
     #[inline(always)]
     fn write(&mut self, packet: &[u8]) -> bool {
         let Ok(mut chunk) = self.ring.write_chunk_uninit(self.written + packet.len()) else { return false };

@@ -7,7 +7,7 @@ use super::*;
 use crate::fabric::{Endpoint, Fabric};
 use crate::scenario::{Pattern, Tuning};
 
-/// A packet that says who sent it and which of its packets it is; the last byte closes it.
+/// A packet that carries its sender and its number; the last byte closes it.
 fn packet(size: usize, from: usize, number: u32) -> Vec<u8> {
     let mut bytes = vec![0xA5; size];
     bytes[..4].copy_from_slice(&number.to_le_bytes());

@@ -1,4 +1,4 @@
-//! How results are shown: a table in the manner of the OSU micro-benchmarks, CSV, plots.
+//! Presentation of results: a table in the style of the OSU micro-benchmarks, CSV, plots.
 
 mod plot;
 

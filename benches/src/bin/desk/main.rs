@@ -5,9 +5,9 @@
 //! ```
 //!
 //! Every client has one connection over loopback, and asks again when it has the answer. Messages have `--bytes` bytes there and back; the servers
-//! of tonic and hyper send back what they get, hyper an envelope as long as that of the desk. `page` is what a GET of the same page takes at
-//! both servers of HTTP. The rounds of all columns alternate; shown are the lowest and the median of the rounds' medians, and the ratio of the
-//! lowest, since on few cores a round is fast or slow by where the system has put the threads.
+//! of tonic and hyper echo what they get, hyper's in an envelope as long as the desk's. `page` is the time of a GET of the same page from both HTTP
+//! servers. The rounds of all columns alternate. Shown are the lowest and the median of the rounds' medians, and the ratio of the lowest, since on
+//! few cores the speed of a round depends on where the system has put the threads.
 
 use std::convert::Infallible;
 use std::error::Error;

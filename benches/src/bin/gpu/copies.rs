@@ -29,8 +29,8 @@ pub(crate) fn measure(
     Ok(())
 }
 
-/// What each way gets while copies of other memory go the other way, from and to pinned memory: what is copied out of a device and into
-/// one (here the same) cannot be faster.
+/// What each way gets while copies of other memory go the other way, from and to pinned memory: data that is copied out of a device and into one
+/// (here the same) cannot be faster.
 pub(crate) fn both(device: &Cuda, arguments: &Arguments, bytes: usize) -> Result<Runs, Box<dyn Error>> {
     let host = || Host::new(device, Kind::Pinned, bytes);
     let (mut left, mut arrives) = (host()?, host()?);

@@ -1,5 +1,5 @@
-//! Messages from the memory of a device to that of a device, by the blocks of two nodes, beside what a program does that copies to
-//! the host, hands over, and copies to the device.
+//! Messages from the memory of a device to that of a device, by the blocks of two nodes, compared with a program that copies to the host, passes
+//! the data on, and copies to the device.
 
 use std::error::Error;
 use std::rc::Rc;

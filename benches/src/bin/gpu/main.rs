@@ -1,11 +1,11 @@
-//! What messages between the memories of CUDA devices cost, beside what copies alone do.
+//! What messages between the memories of CUDA devices cost, compared with copies alone.
 //!
 //! ```text
 //! cargo run --release -p pdbp-benches --features cuda --bin gpu -- --csv gpu.csv
 //! cargo run --release -p pdbp-benches --features cuda --bin gpu -- --quick copies device
 //! ```
 //!
-//! Where there is no device it says why, and ends with 0; with `PDBP_REQUIRE_GPU=1` in the environment, with 1.
+//! Without a device it says why, and exits with 0; with `PDBP_REQUIRE_GPU=1` in the environment, with 1.
 
 mod arguments;
 mod copies;

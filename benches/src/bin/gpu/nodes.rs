@@ -8,7 +8,7 @@ use pdbp::{Cluster, Node};
 
 use crate::runs::Runs;
 
-/// What a node brings back from its thread.
+/// What a node returns from its thread.
 pub(crate) type Outcome<T> = Result<T, String>;
 
 /// Has the first node send what the second receives; the rates that the second has measured, of which the first does not count.

@@ -1,5 +1,5 @@
-//! Small messages from anywhere in the memory of a device to that of a device: gathered and scattered by a kernel, beside one copy
-//! and one message each.
+//! Small messages from anywhere in the memory of a device to that of a device: gathered and scattered by a kernel, compared with one copy and one
+//! message each.
 
 use std::error::Error;
 use std::ops::Range;

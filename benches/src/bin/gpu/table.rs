@@ -1,4 +1,4 @@
-//! Tables in the manner of the other programs, and one CSV file of all.
+//! Tables in the style of the other programs, and one CSV file of all.
 
 use std::error::Error;
 use std::fmt::Write as _;

@@ -1,13 +1,14 @@
-//! What links over sockets carry, in either framing, beside what others offer for the same, all in one run over loopback.
+//! What links over sockets carry, in either framing, compared with alternatives, all in one run over loopback.
 //!
 //! ```text
 //! cargo run --release -p pdbp-benches --features links --bin links -- --rounds 7
 //! ```
 //!
-//! Every column has two ends on a thread each, with one connection between them. *Stream*: random bytes in pieces of 64 KiB, each copied once by who
-//! writes, until the other end says that it has all. *Messages*: 64 bytes each, one way. *Round trip*: 64 bytes there and back. The columns of PDBP
-//! send from part to part by the runtime with `progress = "inline"`. Rounds of all columns alternate; medians count, and their ratios. A second table has
-//! the same by processor time, that of both ends and of the system for them, which other work on the machine changes little.
+//! Every column has two ends on a thread each, with one connection between them. *Stream*: random bytes in pieces of 64 KiB, each copied once by
+//! the writer, until the other end confirms that it has all. *Messages*: 64 bytes each, one way. *Round trip*: 64 bytes there and back. The columns
+//! of PDBP send from part to part by the runtime with `progress = "inline"`. Rounds of all columns alternate; medians count, and their ratios. A
+//! second table shows the same by processor time, that of both ends and of the system on their behalf, which other work on the machine changes
+//! little.
 
 mod cluster;
 mod grpc;

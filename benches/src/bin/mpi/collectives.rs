@@ -1,7 +1,7 @@
-//! `collectives`: the time of one call over message sizes, as OSU's benchmarks take it: all ranks pass a barrier, then each takes the time of
-//! its own call. Shown is the median of a run's calls, its mean over the ranks, and of the runs the mean without the highest and the lowest. Where
-//! ranks share processors a median says little, since what one rank saves another one waits for: the time of barrier and call together, over the
-//! whole run, is compared as well.
+//! `collectives`: the time of one call over message sizes, measured as OSU's benchmarks do: all ranks pass a barrier, then each times its own call.
+//! Shown is the median of a run's calls, averaged over the ranks, and of the runs the mean without the highest and the lowest. Where ranks share
+//! processors a median means little, since what one rank saves another waits for: so the time of barrier and call together, over the whole run, is
+//! compared as well.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -32,14 +32,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) enum Kind {
     Barrier,
     Bcast,
-    /// The root writes its bytes anew before each call: those of `Bcast` lie in the caches of all.
+    /// The root rewrites its bytes before each call: those of `Bcast` stay in everyone's caches.
     BcastWritten,
     Reduce,
     Allreduce,
     Gather,
     Scatter,
     Allgather,
-    /// All write their bytes anew before each call, as `BcastWritten`.
+    /// All rewrite their bytes before each call, as `BcastWritten`.
     AllgatherWritten,
     Alltoall,
     AlltoallWritten,
@@ -107,7 +107,7 @@ impl Data {
         Self { got: vec![0.0; values], got_all: vec![0.0; values * ranks], own, give_all }
     }
 
-    /// Writes anew what a rank gives in a call whose bytes are to lie in its own caches alone.
+    /// Rewrites what a rank gives in a call whose bytes must be in its own caches alone.
     fn write(&mut self, kind: Kind, rank: usize) {
         let value = rank as f32 + 1.0;
         match kind {
@@ -118,7 +118,7 @@ impl Data {
         }
     }
 
-    /// Panics when a call has not done what it should.
+    /// Panics if a call has not done what it should.
     fn check(&self, kind: Kind, rank: usize, ranks: usize) {
         let of = |rank: usize| rank as f32 + 1.0;
         let sum = (0..ranks).map(of).sum::<f32>();
@@ -194,7 +194,7 @@ fn call_mpi(world: &SimpleCommunicator, kind: Kind, data: &mut Data) {
     }
 }
 
-/// Reductions are in place here; that the values are copied there first counts, as MPI has them in a place of their own.
+/// Reductions are in place here; the copy of the values to that place counts, since MPI's have separate places.
 fn call_pdbp(group: &mut Group, kind: Kind, data: &mut Data) -> Result<(), Box<dyn Error>> {
     match kind {
         Kind::Barrier => group.barrier()?,
@@ -265,7 +265,7 @@ fn measure(task: &Task, kinds: &[Kind], part: Part, ranks: &mut Ranks) -> Result
     Ok(())
 }
 
-/// The median of so many calls, in microseconds, and the time of a barrier and a call: of both the mean over the ranks. All get the same.
+/// The median of this many calls, in microseconds, and the time of a barrier and a call: of both the mean over the ranks. All ranks get the same.
 fn time(ranks: &mut Ranks, kind: Kind, data: &mut Data, calls: usize) -> Result<(f64, f64), Box<dyn Error>> {
     let mut times = Vec::with_capacity(calls);
     let (rank, size) = ranks.place();

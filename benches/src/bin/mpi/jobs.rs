@@ -17,7 +17,7 @@ pub(crate) struct Jobs {
     runs: usize,
 }
 
-/// A job that did not end well.
+/// A job that failed.
 #[derive(Debug)]
 struct Failed {
     command: Command,

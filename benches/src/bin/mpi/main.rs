@@ -8,10 +8,9 @@
 //! target/release/mpi patterns --link-mbit 1000 --csv patterns.csv --plots plots --launcher "mpirun -n 9 --hostfile hosts"
 //! ```
 //!
-//! The program starts jobs of itself with the launcher: for each repetition one in which MPI's own peers are measured, after a
-//! plain `MPI_Init`, and one for PDBP. So neither has to do with what the other asks of MPI: Open MPI takes locks once it is told
-//! that there may be threads, which costs its own peers at small sizes. What the jobs have measured comes back by the standard
-//! output of rank 0; the tables are printed when all jobs have ended.
+//! The program starts jobs of itself with the launcher: for each repetition one that measures MPI's own peers, after a plain `MPI_Init`, and one
+//! for PDBP. So neither is affected by what the other asks of MPI: with thread support enabled, Open MPI takes locks, which slow down its own peers
+//! at small sizes. The jobs' results come back by the standard output of rank 0; the tables are printed when all jobs have ended.
 
 mod arguments;
 mod collectives;
@@ -57,7 +56,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs all jobs, and shows what came of them.
+/// Runs all jobs, and prints the results.
 fn drive(task: &Task) -> Result<(), Box<dyn Error>> {
     let mut output = Output::create(&task.common)?;
     if let Arguments::Collectives(calls) = &task.arguments {

@@ -18,7 +18,7 @@ use crate::{collectives, latency, throughput};
 
 /// MPI, from its initialisation to its end.
 enum Mpi {
-    /// As a program without threads begins it.
+    /// As a program without threads initialises it.
     Plain,
     /// As PDBP needs it.
     Threaded(Universe),
@@ -68,7 +68,7 @@ pub(crate) fn run(task: &Task, part: Part) -> ExitCode {
     code
 }
 
-/// A rank that panics ends the job, instead of leaving the others waiting.
+/// Makes a rank that panics end the job, instead of leaving the others waiting.
 fn end_all_on_panic() {
     let print = panic::take_hook();
     panic::set_hook(Box::new(move |what| {
