@@ -1,4 +1,4 @@
-//! One connection of a link: what is written on it, and where reading has come to.
+//! One connection of a link: its send queue, and its read and write state.
 
 use std::io::{ErrorKind, Read, Write};
 
@@ -8,26 +8,26 @@ use crate::framing::{Framing, Head, Kind};
 use crate::ring::codec::Packing;
 use crate::rows::Outgoing;
 
-/// A connection to the peer, until it is lost.
+/// A live connection to the peer.
 pub(crate) struct Connection<S> {
     pub(crate) socket: S,
     pub(crate) lane: Box<dyn Framing>,
-    /// The session that this end has named.
+    /// The session that this end has offered.
     pub(crate) offered: u32,
-    /// Whether the peer has named one.
+    /// Whether the peer has offered one.
     pub(crate) opened: bool,
     /// Whether this end has said goodbye.
     pub(crate) said_bye: bool,
-    /// Whether there may be something to read, or room to write.
+    /// Whether there may be something to read (`readable`), or room to write (`writable`).
     pub(crate) readable: bool,
     pub(crate) writable: bool,
     said: Said,
-    /// The number behind the last block that is wholly written here, or that the peer had before.
+    /// One past the number of the last block that was written completely on this connection, or that the peer had taken before.
     pub(crate) written: u64,
 }
 
 impl<S: Read + Write> Connection<S> {
-    /// A new connection, on which this end names a session.
+    /// A new connection, on which this end offers a session by `open`.
     pub(crate) fn new(socket: S, lane: Box<dyn Framing>, open: Head) -> Self {
         let mut connection = Self {
             socket,
@@ -44,45 +44,45 @@ impl<S: Read + Write> Connection<S> {
         connection
     }
 
-    /// Lets a record follow those that are on their way.
+    /// Queues a record.
     pub(crate) fn push(&mut self, head: Head, block: Option<u64>) {
         self.lane.push(head, block, &mut self.said);
     }
 
-    /// Whether there is room for one more record.
+    /// Whether one more record can be queued.
     pub(crate) fn takes_record(&self) -> bool {
         self.lane.takes(&self.said)
     }
 
-    /// Whether records wait for others, with which they make a message.
+    /// Whether records are being collected into a message.
     pub(crate) fn is_collecting(&self) -> bool {
         self.lane.is_collecting()
     }
 
-    /// Lets what was collected follow as a message.
+    /// Ends the message that is being collected.
     pub(crate) fn seal(&mut self) {
         self.lane.seal(&mut self.said);
     }
 
-    /// Whether something is not written yet.
+    /// Whether anything is still to be written.
     pub(crate) fn has_unwritten(&self) -> bool {
         !self.said.is_empty()
     }
 
-    /// Whether this end has to say something, though there are no news.
+    /// Whether this end must send something even without news.
     pub(crate) fn must_speak(&self) -> bool {
         self.lane.must_speak()
     }
 
-    /// Says what there is to say without news.
+    /// Sends what is due without news.
     pub(crate) fn speak(&mut self, head: Head) {
         self.lane.idle(head, &mut self.said);
     }
 
-    /// Says goodbye next, and nothing else, if that is possible now.
+    /// Sends goodbye next, and nothing else, if the framing permits it now.
     pub(crate) fn say_bye(&mut self, taken: u64) {
         if self.lane.takes_bye() {
-            // What opens the connection goes before it.
+            // The record that opens the connection goes first.
             if self.said.has_left() {
                 let dropped = self.said.end_after_begun();
                 self.lane.dropped(dropped);
@@ -92,7 +92,7 @@ impl<S: Read + Write> Connection<S> {
         }
     }
 
-    /// Tells a peer why its connection ends, if that can be told and is taken at once.
+    /// Tells the peer why its connection ends, if the framing can express it and the socket takes it at once.
     pub(crate) fn refuse(&mut self, what: Malformed) {
         if let Some(text) = self.lane.refusal(what).filter(|_| self.said.is_empty()) {
             // The connection ends in any case.
@@ -100,7 +100,7 @@ impl<S: Read + Write> Connection<S> {
         }
     }
 
-    /// Writes as far as the socket takes it.
+    /// Writes as much as the socket takes.
     ///
     /// # Errors
     /// The end of the connection.
@@ -122,7 +122,7 @@ impl<S: Read + Write> Connection<S> {
         self.push_on()
     }
 
-    /// Gives the system what an encrypted connection holds back.
+    /// Flushes what an encrypted connection has buffered.
     fn push_on(&mut self) -> Result<(), Lost> {
         match self.socket.flush() {
             Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,

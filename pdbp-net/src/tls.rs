@@ -1,8 +1,8 @@
-//! Sessions of TLS 1.3, and nothing older: no early data, no resumption, nothing that falls back to plain text.
+//! TLS 1.3 sessions, and nothing older: no early data, no resumption, no fallback to plain text.
 //!
-//! The proof of the token covers a key that both ends of a session export from it ([`Session::exported`]), so that whoever sits between two
-//! hosts with two sessions of its own is found out, whatever certificates it has. With [`Tls::Token`] nobody's certificate counts
-//! therefore: each process makes one of the moment. With [`Tls::Folder`] both ends show theirs besides.
+//! The proof of the token covers a key that both ends of a session export from it ([`Session::exported`]). This exposes a man in the
+//! middle, who has a separate session with each end, whatever certificates he has. With [`Tls::Token`] certificates therefore do not
+//! matter: each process makes a throwaway one. With [`Tls::Folder`] both ends additionally present theirs.
 
 use std::fs;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -24,12 +24,12 @@ use rustls::{
 use crate::error::TlsError;
 use crate::options::Tls;
 
-/// The name that certificates of a folder carry.
+/// The name in the certificates.
 const NAME: &str = "pdbp";
-/// What exported keys are for.
+/// The label of exported keys.
 const LABEL: &[u8] = b"EXPORTER-PDBP-net";
 
-/// What sessions of a process are made by.
+/// Makes the sessions of a process.
 pub(crate) struct Sessions {
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
@@ -37,7 +37,7 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// `None`: there is to be no TLS.
+    /// Returns `None` if TLS is off.
     ///
     /// # Errors
     /// See [`TlsError`].
@@ -55,20 +55,20 @@ impl Sessions {
         Ok(Some(Self { client: Arc::new(client), server: Arc::new(server), name }))
     }
 
-    /// The end that dials.
+    /// Makes a session for the dialling end.
     pub(crate) fn dial(&self) -> io::Result<Session> {
         let client = ClientConnection::new(Arc::clone(&self.client), self.name.clone());
         Ok(Session(Box::new(client.map_err(invalid)?.into())))
     }
 
-    /// The end that takes the call.
+    /// Makes a session for the called end.
     pub(crate) fn take(&self) -> io::Result<Session> {
         let server = ServerConnection::new(Arc::clone(&self.server));
         Ok(Session(Box::new(server.map_err(invalid)?.into())))
     }
 }
 
-/// A certificate that this process has just made itself, and any of the other end.
+/// Uses a certificate made here and now, and accepts any from the other end.
 fn by_token(provider: Arc<CryptoProvider>) -> Result<(ClientConfig, ServerConfig), TlsError> {
     let own = rcgen::generate_simple_self_signed([NAME.to_owned()]).map_err(refused)?;
     let key = PrivateKeyDer::try_from(own.signing_key.serialize_der()).map_err(refused)?;
@@ -87,7 +87,7 @@ fn by_token(provider: Arc<CryptoProvider>) -> Result<(ClientConfig, ServerConfig
     Ok((client, server))
 }
 
-/// The certificate of a folder, and such of the other end as its authority has signed.
+/// Uses the certificate of a folder, and accepts those signed by its authority.
 fn by_folder(folder: &Path, provider: Arc<CryptoProvider>) -> Result<(ClientConfig, ServerConfig), TlsError> {
     let (own, key) = (certificates(&folder.join("cert.pem"))?, key(&folder.join("key.pem"))?);
     let (ca, mut roots) = (folder.join("ca.pem"), RootCertStore::empty());
@@ -140,7 +140,7 @@ fn invalid(error: rustls::Error) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, error)
 }
 
-/// Takes any certificate whose key the other end has: who it is the proof of the token says.
+/// Accepts any certificate whose key the other end holds: the proof of the token establishes who it is.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 
@@ -179,11 +179,11 @@ impl ServerCertVerifier for Anybody {
     }
 }
 
-/// One end of a session, without its stream. It holds up to 64 KiB that the stream has not taken yet.
+/// One end of a session, without its stream. It buffers up to 64 KiB that the stream has not taken yet.
 pub(crate) struct Session(Box<Connection>);
 
 impl Session {
-    /// Thirty-two bytes that the other end of this session has as well, and nobody else.
+    /// Exports 32 bytes that only the two ends of this session know.
     ///
     /// # Errors
     /// The handshake is not over.
@@ -198,7 +198,7 @@ impl Session {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 read => return read,
             }
-            // What the handshake has to say, and what waits for its end. If the stream does not take it, it may still give something.
+            // Write handshake messages and data that waited for the handshake. Even if the stream takes none, it may have bytes to read.
             match self.flush(stream) {
                 Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
                 _ => {}
@@ -213,21 +213,21 @@ impl Session {
                 return Err(io::Error::new(ErrorKind::UnexpectedEof, text));
             }
             if let Err(error) = self.0.process_new_packets() {
-                // The other end is told why, if it listens.
+                // Send the alert, on a best-effort basis.
                 let _ = self.flush(stream);
                 return Err(invalid(error));
             }
         }
     }
 
-    /// As [`Write::write_vectored`] of the stream: takes what there is room for.
+    /// As [`Write::write_vectored`] of the stream: takes as much as there is room for.
     pub(crate) fn write(
         &mut self,
         stream: &mut (impl Read + Write),
         bytes: &[IoSlice<'_>],
     ) -> io::Result<usize> {
         match self.flush(stream) {
-            // During the handshake nothing leaves, and all is kept for its end.
+            // During the handshake data cannot leave yet; it is buffered until the handshake is over.
             Err(error) if error.kind() != ErrorKind::WouldBlock || !self.0.is_handshaking() => {
                 return Err(error);
             }
@@ -243,7 +243,7 @@ impl Session {
         }
     }
 
-    /// Gives the stream what it has not taken yet.
+    /// Writes buffered bytes to the stream.
     pub(crate) fn flush(&mut self, stream: &mut impl Write) -> io::Result<()> {
         while self.0.wants_write() {
             if self.0.write_tls(stream)? == 0 {

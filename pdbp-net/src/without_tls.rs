@@ -1,14 +1,14 @@
-//! In place of `tls` where the crate is built without that feature.
+//! Stands in for `tls` when the crate is built without that feature.
 
 use std::io::{self, IoSlice, Read, Write};
 
 use crate::error::TlsError;
 use crate::options::Tls;
 
-/// There are none.
+/// Has no values.
 pub(crate) enum Sessions {}
 
-/// There is none.
+/// Has no values.
 pub(crate) enum Session {}
 
 impl Sessions {

@@ -1,8 +1,8 @@
-//! The door of a process: one thread takes calls and makes them, and hands on the connections whose other end has proven that it is a
-//! node of this cluster. Nothing that a stranger says reaches anybody else.
+//! The door of a process: one thread accepts calls and makes them, and hands on connections whose other end has proven that it is a
+//! node of this cluster. Nothing that a stranger sends gets past the door.
 //!
-//! A stranger costs a socket and a few hundred bytes, for [`PATIENCE`] at most. There are at most [`STRANGERS`] at a time, and
-//! [`PER_ADDRESS`] of one address; when these places are taken, the one that has been silent for longest gives way.
+//! A stranger costs a socket and a few hundred bytes, for [`PATIENCE`] at most. The door serves at most [`STRANGERS`] at a time, and
+//! [`PER_ADDRESS`] per address; beyond that, the one that has been silent for longest gives way.
 
 mod founding;
 pub(crate) mod greeting;
@@ -40,28 +40,28 @@ use roster::Roster;
 #[cfg(feature = "fuzzing")]
 pub(crate) use speech::reads;
 
-/// How long a stranger may take to prove that it is none.
+/// How long a stranger may take to prove that it is a node.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
-/// Strangers at a time.
+/// Maximum strangers at a time.
 pub(crate) const STRANGERS: usize = 64;
-/// Strangers of one address at a time.
+/// Maximum strangers per address at a time.
 pub(crate) const PER_ADDRESS: usize = 16;
 const BELL: Place = Place(usize::MAX);
 const LISTENER: Place = Place(usize::MAX - 1);
 
-/// Figures of a process' door.
+/// Figures of a process's door.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DoorStats {
-    /// Calls that did not begin as one of PDBP does.
+    /// Calls that did not begin with PDBP's greeting.
     pub foreign: u64,
-    /// Calls of who did not know the token.
+    /// Calls from processes that did not know the token.
     pub wrong_token: u64,
-    /// Calls that took too long to say who they are.
+    /// Calls that did not identify themselves in time.
     pub too_slow: u64,
-    /// Calls that gave way to others, since there were too many.
+    /// Calls that gave way to newer ones because there were too many.
     pub crowded_out: u64,
-    /// Calls of who knew the token and was refused by name.
+    /// Calls from processes that knew the token and were refused with a reason.
     pub refused: u64,
 }
 
@@ -74,22 +74,22 @@ struct Counters {
     refused: AtomicU64,
 }
 
-/// What the door, its thread and the links of a process have in common.
+/// State shared by the door, its thread and the links of a process.
 pub(crate) struct Shared {
     pub(crate) token: Token,
     pub(crate) process: Id,
     pub(crate) longest: u32,
-    /// As what it joins.
+    /// The role in which it joins.
     pub(crate) role: Role,
-    /// Where others reach this process, if that is not where it is seen to call from.
+    /// Where others reach this process, if that differs from the address it calls from.
     pub(crate) advertised: Option<SocketAddr>,
-    /// How this process talks to whom it calls.
+    /// The framing of the connections that this process makes.
     pub(crate) framing: Framing,
-    /// What encrypts connections, if they are.
+    /// TLS sessions, if connections are encrypted.
     pub(crate) sessions: Option<Sessions>,
-    /// Set when all nodes are there; in an open cluster when this one is.
+    /// Set once all nodes have joined; in an open cluster, once this one has.
     members: OnceLock<Members>,
-    /// Where a node listens that has called this process as a node of its cluster, before this process was in one.
+    /// The address of a node that has called this process as a member of its cluster while this process was in none.
     summoner: Mutex<Option<SocketAddr>>,
     closing: AtomicBool,
     counters: Counters,
@@ -118,23 +118,23 @@ impl Shared {
         })
     }
 
-    /// A node has called this process, which is in no cluster yet, as one of its own.
+    /// Notes that a node has called this process, which is in no cluster yet, as a member of its own.
     fn note_summoner(&self, address: SocketAddr) {
         *self.summoner.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
     }
 
-    /// Where such a node listens.
+    /// Where the last such node listens.
     pub(crate) fn summoner(&self) -> Option<SocketAddr> {
         *self.summoner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether nobody was there when the node was called last.
+    /// Whether the last call to the node found nobody.
     pub(crate) fn is_absent(&self, node: usize) -> bool {
         self.members.get().is_some_and(|members| members.kin().is_absent(node))
     }
 }
 
-/// The door, which is shut when it is dropped.
+/// The door. Dropping it closes it.
 pub(crate) struct Door {
     shared: Arc<Shared>,
     waker: Arc<Waker>,
@@ -142,7 +142,7 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// Opens the door. With `founding` it lets processes join.
+    /// Opens the door. With `founding` it lets processes join the cluster being founded.
     pub(crate) fn open(
         shared: Arc<Shared>,
         listener: std::net::TcpListener,
@@ -165,57 +165,57 @@ impl Door {
         Ok(Self { shared, waker, thread: Some(thread) })
     }
 
-    /// From now on the door knows the cluster: lets its nodes in, and calls those that were there before this one.
+    /// Tells the door the cluster. From now on it lets the cluster's nodes in, and calls those that joined before this one.
     pub(crate) fn enter(&self, roster: Roster, reactor: Arc<Reactor>) {
         let first = self.shared.members.set(Members::new(roster, reactor)).is_ok();
         debug_assert!(first, "a process belongs to one cluster");
         let _ = self.waker.wake();
     }
 
-    /// Connections that have come.
+    /// Takes the connections that have arrived.
     #[inline]
     pub(crate) fn arrived(&self) -> Option<Vec<Arrived>> {
         self.shared.members.get()?.arrived()
     }
 
-    /// There is no connection to a node any more. If it is for this node to call, it does.
+    /// Reports that a link has no connection. The door calls the node if that is this end's part.
     pub(crate) fn call(&self, node: usize) {
         if self.shared.members.get().is_some_and(|members| members.want(node)) {
             let _ = self.waker.wake();
         }
     }
 
-    /// Whether the process of that incarnation, to which there is no connection any more, has ended.
+    /// Whether the process of that incarnation, whose connection is lost, is known to have ended.
     pub(crate) fn is_dead(&self, node: usize, incarnation: u64) -> bool {
         self.shared.members.get().is_some_and(|members| members.kin().is_dead(node, incarnation))
     }
 
-    /// At the primary of an open cluster: the process of that incarnation has the place that it was given.
+    /// Notes, at the primary of an open cluster, that the process of that incarnation has taken the place it was given.
     pub(crate) fn take(&self, node: usize, incarnation: u64) {
         if let Some(members) = self.shared.members.get() {
             members.take(node, incarnation);
         }
     }
 
-    /// Who is primary of an open cluster, and if it is this node, the term in which it gives places.
+    /// Sets the primary of an open cluster and, if that is this node, the term in which it gives places.
     pub(crate) fn lead(&self, primary: Option<usize>, term: Option<u32>) {
         if let Some(members) = self.shared.members.get() {
             members.lead(primary, term);
         }
     }
 
-    /// Of an open cluster: the place may be given to another process.
+    /// Frees a place of an open cluster for another process.
     pub(crate) fn vacate(&self, node: usize) {
         if let Some(members) = self.shared.members.get() {
             members.vacate(node);
             if members.is_out(node) {
-                // It is to be called from now on, and who has said goodbye was not called before.
+                // The door calls it from now on, even if it has said goodbye, after which it was not called.
                 let _ = self.waker.wake();
             }
         }
     }
 
-    /// What may be asked from any thread.
+    /// The state that any thread may query.
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
@@ -240,7 +240,7 @@ impl Drop for Door {
         self.shared.closing.store(true, Ordering::Release);
         let _ = self.waker.wake();
         if let Some(thread) = self.thread.take() {
-            // The thread waits for nothing but its bell.
+            // The thread waits only in its poll, which the waker ends.
             let _ = thread.join();
         }
     }
