@@ -1,9 +1,9 @@
 //! A part with its streams and its loan, behind the one lock that their Python objects share.
 //!
-//! * The lock is only tried: who comes while another thread is in a call gets `Busy`. No Python code runs under it but signal handlers, in a
-//!   call that waits; for them it is busy, too.
-//! * What is dropped while the lock is taken leaves a note, and who has the lock follows it when done. So everything may be dropped on any
-//!   thread, at any time.
+//! * The lock is only tried: a call made while another thread is in a call gets `Busy`. No Python code except signal handlers runs under it, in a
+//!   waiting call; a call from such a handler gets `Busy`, too.
+//! * An object dropped while the lock is taken leaves a note, which the lock's owner follows when done. So everything may be dropped on any thread,
+//!   at any time.
 #![allow(unsafe_code, reason = "parts are shared by counts that only one thread at a time touches")]
 
 use std::collections::HashMap;
@@ -24,33 +24,33 @@ use crate::calls::{self, Owner};
 use crate::error::{Failure, text_of};
 use crate::node::NodeCell;
 
-/// Copies under way at a time of a message of device memory: one, the block before it, and the one after.
+/// Copies in flight for a message of device memory: one, the block before it, and the one after.
 const COPIES: NonZeroUsize = NonZeroUsize::new(3).unwrap();
 
 type Holder = Rc<Part<Shared>>;
 
-/// A stream of those that are read together, and its next piece.
+/// A stream among those that are read together, and its next piece.
 pub(super) type Found = (StreamId, Piece<Shared>);
 
-/// What the lock is for.
+/// The state behind the lock.
 ///
-/// **Invariant.** All clones of each `Rc` are in this value, or of the call that has it: those of the part, its streams and its loan, which have
-/// no way to give theirs out, and those of a copier.
+/// **Invariant.** All clones of each `Rc` are in this value, or belong to the call that has it: those of the part, its streams and its loan, which
+/// have no way to give theirs out, and those of a copier.
 pub(crate) struct Held {
     pub(crate) loan: Option<Loan<Holder>>,
     writers: HashMap<u64, StreamWriter<Holder>>,
     readers: HashMap<u64, StreamReader<Holder>>,
-    /// From the first call that asks for it.
+    /// Created by the first call that asks for it.
     together: Option<Streams<Holder>>,
     next: u64,
-    /// For each device of which it has had memory.
+    /// One for each device whose memory was used.
     copiers: Vec<Rc<Copier<Cuda>>>,
     part: Holder,
 }
 
-// SAFETY: a thread that has the value has all clones of each `Rc` (invariant), so that none touches its count meanwhile; the part itself
-// may go to another thread, and so may the rest of streams and loans (`all_but_the_rc_may_go`), and what a copier has: queues and events of a
-// device, and what copies of messages of this part use, of which no message has anything once its call has ended.
+// SAFETY: a thread that has the value has all clones of each `Rc` (invariant), so no other touches its count meanwhile; the part itself may go to
+// another thread, and so may the rest of streams and loans (`all_but_the_rc_may_go`), and the contents of a copier: queues and events of a device,
+// and resources of copies for messages of this part, none of which belongs to a message any more once its call has ended.
 unsafe impl Send for Held {}
 
 /// Compiles if streams and loans may go to another thread wherever what holds their part may.
@@ -88,7 +88,7 @@ impl Held {
         Ok(copier)
     }
 
-    /// Takes room for a message. There is one loan at a time.
+    /// Lends room for a message. There is one loan at a time.
     pub(crate) fn lend(&mut self, to: Target, length: usize) -> Result<&mut [u8], Failure> {
         let loan = Loan::new(Rc::clone(&self.part), self.check(to)?, length)?;
         Ok(self.loan.insert(loan))
@@ -114,7 +114,7 @@ impl Held {
         Ok(key)
     }
 
-    /// The next stream that somebody has opened, and its key; at once, or when `timeout` is over.
+    /// Accepts the next stream opened to the part, and returns its key; waits until `timeout` is over.
     pub(crate) fn accept(&mut self, timeout: std::time::Duration) -> Result<(u64, Target), Failure> {
         let reader = StreamReader::accept(Rc::clone(&self.part), timeout)?;
         let source = reader.source();
@@ -152,13 +152,13 @@ impl Held {
     }
 }
 
-/// Something that is to be dropped.
+/// Something to be dropped.
 #[derive(Clone, Copy)]
 pub(crate) enum Note {
-    /// A stream that is given up, unless it was finished.
+    /// A stream to be given up, unless it was finished.
     Writer(u64),
     Reader(u64),
-    /// The streams that are read together, which are given up.
+    /// The streams that are read together, to be given up.
     Together,
     Loan,
 }
@@ -171,18 +171,18 @@ pub(crate) struct PartCell {
     owner: Owner,
     /// `None`: it is closed.
     state: Mutex<Option<Held>>,
-    /// Something is to be done by who has the lock, or gets it: notes, or the end. Stored before the lock is tried, and read after it was
-    /// given back, both in one order with it (`SeqCst`): one of the two sees the other.
+    /// The lock's owner, present or next, has something to do: follow notes, or close. Stored before the lock is tried, and read after it was
+    /// released, both in one order with it (`SeqCst`): one of the two sees the other.
     pending: AtomicBool,
     notes: Mutex<Vec<Note>>,
     closing: AtomicBool,
     panicked: AtomicBool,
-    /// Views of the bytes of its loan. While there are any, the block that they lie in has to stay.
+    /// Views of the bytes of its loan. While there are any, the block must stay.
     pub(crate) loan_views: AtomicUsize,
-    /// Held by the messages that nobody has released: its count is their number.
+    /// Held by unreleased messages: its count is their number.
     pub(crate) messages: Arc<()>,
-    /// From the first call that asks for it to the end of the last object that has the part: who waits for it in a loop is told that the part
-    /// was closed.
+    /// Lives from the first call that asks for it until the last object with the part is gone: a loop that waits for the part learns of its
+    /// closing.
     wakes: OnceLock<WakeFd>,
 }
 
@@ -204,7 +204,7 @@ impl PartCell {
         }
     }
 
-    /// The descriptor that is readable when something has come that the part was asked for with its waker.
+    /// The descriptor that becomes readable when something has come that the part's waker waits for.
     pub(crate) fn wakes(&self) -> Result<&WakeFd, Failure> {
         if self.owner.has_forked() {
             return Err(Failure::forked());
@@ -215,11 +215,11 @@ impl PartCell {
         let wakes = WakeFd::new().map_err(|error| {
             Failure::new("PdbpError", format!("there is no descriptor to be had: {error}"))
         })?;
-        // If another thread had the same idea, its own is dropped.
+        // If another thread has been faster, this one's descriptor is dropped.
         Ok(self.wakes.get_or_init(|| wakes))
     }
 
-    /// Does something with the part that does not wait, with the GIL. `f` runs no Python code.
+    /// Uses the part without waiting, with the GIL. `f` runs no Python code.
     #[inline]
     pub(crate) fn with<R>(
         &self,
@@ -235,14 +235,14 @@ impl PartCell {
         result
     }
 
-    /// Does something with the part that may wait, without the GIL.
+    /// Uses the part in a call that may wait, without the GIL.
     pub(crate) fn wait<R: Send>(
         &self,
         py: Python<'_>,
         f: impl FnOnce(&mut Held) -> Result<R, Failure> + Send,
     ) -> PyResult<R> {
         let mut guard = self.enter()?;
-        // Whatever ends a call while the part is being closed, that is why.
+        // Any error of a call during closing means that the part was closed.
         let call = |held| {
             self.guarded(|| f(held)).map_err(|e| if self.is_closing() { Failure::closed("part") } else { e })
         };
@@ -270,7 +270,7 @@ impl PartCell {
 
     #[inline]
     fn guarded<R>(&self, f: impl FnOnce() -> Result<R, Failure>) -> Result<R, Failure> {
-        // Nobody uses the part after a panic but to drop it.
+        // After a panic the part is only dropped.
         catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
             self.panicked.store(true, Ordering::Relaxed);
             Err(Failure::panicked(text_of(&*panic)))
@@ -285,23 +285,23 @@ impl PartCell {
         }
     }
 
-    /// Whether it is closed, or will be as soon as nobody is in a call.
+    /// Whether it is closed, or will be as soon as no call is in progress.
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Relaxed)
     }
 
-    /// Has something dropped: now, or by who has the lock.
+    /// Drops something: now, or by the lock's owner.
     pub(crate) fn leave_note(&self, note: Note) {
         if self.owner.has_forked() {
             return;
         }
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).push(note);
         self.pending.store(true, Ordering::SeqCst);
-        // At the end of the interpreter the part is closed already.
+        // At the end of the interpreter the part is already closed.
         Python::try_attach(|py| self.settle(py));
     }
 
-    /// Closes the part, now or when the call that is under way has come to its end and nobody views the bytes of a loan.
+    /// Closes the part, now or when the current call has ended and no view of a loan's bytes remains.
     pub(crate) fn close(&self, py: Python<'_>) {
         if self.owner.has_forked() {
             return;
@@ -311,10 +311,10 @@ impl PartCell {
         self.settle(py);
     }
 
-    /// Closes the part if nobody is in a call.
+    /// Closes the part if no call is in progress.
     ///
     /// # Errors
-    /// `Busy` when somebody is, or views the bytes of a loan.
+    /// `Busy` during a call, or while there are views of a loan's bytes.
     pub(crate) fn close_idle(&self, py: Python<'_>) -> Result<(), Failure> {
         if self.owner.has_forked() || self.is_closing() {
             return Ok(());
@@ -329,18 +329,18 @@ impl PartCell {
         Ok(())
     }
 
-    /// Messages that programs here have received by it and not released.
+    /// Messages that programs here have received through it and not released.
     pub(crate) fn messages_held(&self) -> usize {
         Arc::strong_count(&self.messages) - 1
     }
 
-    /// Whether the part, and with it what it had of the cluster, is gone, or stays only for views of its loan.
+    /// Whether the part, and its resources in the cluster, are gone, or stay only for views of its loan.
     pub(crate) fn is_over(&self) -> bool {
         let views = self.loan_views.load(Ordering::Relaxed);
         self.state.try_lock().is_ok_and(|state| state.is_none() || views > 0)
     }
 
-    /// Does what is to be done, unless somebody has the lock, who will.
+    /// Does pending work, unless another thread has the lock, which then does it.
     #[cold]
     pub(crate) fn settle(&self, py: Python<'_>) {
         while self.pending.load(Ordering::SeqCst) {
@@ -368,7 +368,7 @@ impl PartCell {
     }
 }
 
-/// A part that has panicked may do so again.
+/// Drops a part, which may panic again if it has panicked before.
 fn drop_held(held: Option<Held>) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(held)));
 }
@@ -384,7 +384,7 @@ impl Drop for PartCell {
     }
 }
 
-/// What Python objects have a part by: dropped without the GIL, since the last one frees the part.
+/// The handle by which Python objects have a part: dropped without the GIL, since the last one frees the part.
 pub(crate) struct PartHandle(Option<Arc<PartCell>>);
 
 impl PartHandle {
@@ -405,7 +405,7 @@ impl std::ops::Deref for PartHandle {
     fn deref(&self) -> &Arc<PartCell> {
         match &self.0 {
             Some(cell) => cell,
-            // It is taken only by `drop`.
+            // Only `drop` takes it.
             None => unreachable!("a handle has its part until it is dropped"),
         }
     }

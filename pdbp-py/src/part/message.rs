@@ -1,4 +1,4 @@
-//! What a part receives: bytes that are read where they arrived.
+//! Received messages: bytes that are read where they arrived.
 #![allow(unsafe_code, reason = "the buffer protocol is one of pointers")]
 
 use std::ffi::c_int;
@@ -16,9 +16,9 @@ use crate::buffer::{Access, export};
 use crate::calls::{Owner, Patience};
 use crate::error::Failure;
 
-/// Something received, which keeps its bytes until it is released and nobody views them.
+/// Something received, which keeps its bytes until it is released and no views remain.
 pub(super) struct Kept<T> {
-    /// And what counts it among those of its part. `None`: released.
+    /// With the token that counts it among those of its part. `None`: released.
     content: Option<(T, Arc<()>)>,
     views: usize,
     owner: Owner,
@@ -31,7 +31,7 @@ impl<T> Kept<T> {
         Self { content, views: 0, owner: Owner::here() }
     }
 
-    /// Of something that holds no block.
+    /// Wraps something that holds no block.
     pub(super) fn uncounted(content: T) -> Self {
         Self { content: Some((content, Arc::default())), views: 0, owner: Owner::here() }
     }
@@ -40,7 +40,7 @@ impl<T> Kept<T> {
         self.content.is_none()
     }
 
-    /// Somebody views the bytes from now on.
+    /// Counts a view of the bytes.
     pub(super) fn add_view(&mut self) {
         self.views += 1;
     }
@@ -67,14 +67,14 @@ impl<T> Kept<T> {
 
     fn let_go(&mut self) {
         match self.content.take() {
-            // The block is the parent's.
+            // The block belongs to the parent.
             Some(content) if self.owner.has_forked() => std::mem::forget(content),
             content => drop(content),
         }
     }
 
-    /// The end of a `with`: an exception that is on its way is not replaced by one about views, which its traceback may have. Then the last of
-    /// them lets the block go.
+    /// The end of a `with`: an exception in flight is not replaced by one about views, which its traceback may hold. In that case the last view
+    /// releases the block.
     pub(super) fn exit(&mut self, raised: bool) -> PyResult<()> {
         if raised && self.views > 0 {
             return Ok(());
@@ -103,7 +103,7 @@ impl Message {
 
 #[pymethods]
 impl Message {
-    /// The part that has sent it.
+    /// The part that sent it.
     #[getter]
     fn source(&self) -> PyResult<Target> {
         Ok(Target(self.0.get()?.source()))
@@ -126,12 +126,12 @@ impl Message {
         self.0.is_released()
     }
 
-    /// A copy of the bytes, which holds no block.
+    /// Returns a copy of the bytes, which holds no block.
     fn tobytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         Ok(PyBytes::new(py, self.0.get()?))
     }
 
-    /// Gives the block back. BufferError while there are views.
+    /// Returns the block. Raises BufferError while there are views.
     fn release(&mut self) -> PyResult<()> {
         self.0.release()
     }
@@ -157,11 +157,12 @@ impl Message {
     }
 
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-        // One borrow for all of it: each takes two atomic operations. Nothing of Python's is called meanwhile.
+        // One borrow for all of this: each takes two atomic operations. No Python code runs meanwhile.
         let mut message = slf.borrow_mut();
         let bytes: &[u8] = message.0.get()?;
         let bytes = (bytes.as_ptr(), bytes.len());
-        // SAFETY: the bytes of a message stay where they are, and nobody writes them, until it is dropped; it is not while there are views.
+        // SAFETY: the bytes of a message stay where they are, and nobody writes them, until it is dropped, which does not happen while there are
+        // views.
         unsafe { export(slf.as_any(), view, flags, bytes, Access::ReadOnly) }?;
         message.0.add_view();
         Ok(())
@@ -179,8 +180,8 @@ impl Message {
     }
 }
 
-/// Messages of one length from one part that have come together. It is a read-only buffer of all of them, one behind the other:
-/// `np.frombuffer(batch, "f4").reshape(len(batch), -1)`; `batch[i]` is a view of one.
+/// Messages of one length from one part that arrived together. It is a read-only buffer of all of them, back to back: `np.frombuffer(batch,
+/// "f4").reshape(len(batch), -1)`; `batch[i]` is a view of one.
 #[pyclass(sequence, module = "pypdbp")]
 pub(crate) struct Batch(Kept<pdbp::Batch<Shared>>);
 
@@ -192,7 +193,7 @@ impl Batch {
 
 #[pymethods]
 impl Batch {
-    /// The part that has sent them.
+    /// The part that sent them.
     #[getter]
     fn source(&self) -> PyResult<Target> {
         Ok(Target(self.0.get()?.source()))
@@ -220,12 +221,12 @@ impl Batch {
         self.0.is_released()
     }
 
-    /// A copy of the bytes of all, which holds no block.
+    /// Returns a copy of all bytes, which holds no block.
     fn tobytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         Ok(PyBytes::new(py, self.0.get()?.bytes()))
     }
 
-    /// Gives the block back. BufferError while there are views.
+    /// Returns the block. Raises BufferError while there are views.
     fn release(&mut self) -> PyResult<()> {
         self.0.release()
     }
@@ -268,7 +269,8 @@ impl Batch {
         let mut batch = slf.borrow_mut();
         let bytes = batch.0.get()?.bytes();
         let bytes = (bytes.as_ptr(), bytes.len());
-        // SAFETY: the bytes of a batch stay where they are, and nobody writes them, until it is dropped; it is not while there are views.
+        // SAFETY: the bytes of a batch stay where they are, and nobody writes them, until it is dropped, which does not happen while there are
+        // views.
         unsafe { export(slf.as_any(), view, flags, bytes, Access::ReadOnly) }?;
         batch.0.add_view();
         Ok(())
