@@ -1,7 +1,8 @@
-//! A job of a journal: its chunks, which of its tasks are over, and which wait for others.
+//! A job in the journal: its chunks, which of its tasks are over, and which wait for others.
 //!
-//! A task comes into the pool when all that it needs is over and durable. One that needs others waits for one of them at a time, and is looked at again
-//! when that is over; a chunk that nobody has begun does so as a whole. Since a task needs none behind it, the first that is not over never waits.
+//! A task enters the pool when all its dependencies are over and durable. A task with dependencies waits for one of them at a time and is checked
+//! again when that one is over; the rest of its chunk waits along with it. Since a task depends only on earlier ones, the first unfinished task
+//! never waits.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -10,11 +11,12 @@ use crate::resources::Resources;
 use crate::store::JobRecord;
 use crate::wire::{self, Bytes, Chunk, KindId, Options};
 
-/// No task has this number.
+/// Never the number of a task.
 const NONE: u64 = u64::MAX;
-/// Chunks, or tasks that run again, that wait for others at most before no more tasks are looked at.
+/// The most chunks, or tasks to run again, that wait for others; above this no more tasks are examined.
 const WAITING: usize = 1 << 14;
-/// Tasks that end together since they need one that has failed: there may be any number, and what ends together is written together.
+/// The most tasks that end together because one that they need has failed: there may be any number, and tasks that end together are written
+/// together.
 pub(super) const NOT_RUN: u64 = 4096;
 
 /// A task of a chunk.
@@ -22,35 +24,35 @@ pub(super) struct Task<'b> {
     pub(super) kind: KindId,
     pub(super) options: Options,
     pub(super) needs: &'b Resources,
-    /// What is its own of its input.
+    /// Its own part of its input.
     pub(super) own: Bytes,
-    /// What follows: results of these.
+    /// The tasks whose results follow.
     pub(super) join: Option<&'b [u64]>,
-    /// It has waited for others.
+    /// Whether it has waited for others.
     pub(super) was_unlocked: bool,
 }
 
-/// What comes next.
+/// What to feed next.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// This task comes into the pool.
+    /// This task enters the pool.
     Task(u64),
-    /// These cannot run, since they need one that has failed.
+    /// These cannot run, since a task that they need has failed.
     NotRun { tasks: Range<u64>, needed: u64 },
 }
 
-/// Whether what a task needs is there.
+/// Whether the dependencies of a task are available.
 enum Needed {
     There,
     Waits(u64),
     Failed(u64),
 }
 
-/// A flaw: a task runs when one of those that it needs is there.
+/// A flaw: a task runs when one of its dependencies is available.
 #[derive(Clone, Copy)]
 pub(super) struct Hasty;
 
-/// A bit for each task.
+/// One bit per task.
 #[derive(Clone, Debug, Default)]
 struct Bits(Vec<u64>);
 
@@ -60,7 +62,7 @@ impl Bits {
         bits.is_some_and(|bits| bits >> (number % 64) & 1 == 1)
     }
 
-    /// The first from this one on that is set. There may be many that are not.
+    /// The first set bit at or after this one. Many in between may be clear.
     fn next(&self, from: u64) -> Option<u64> {
         let first = usize::try_from(from / 64).ok()?;
         let mut mask = u64::MAX << (from % 64);
@@ -89,34 +91,34 @@ impl Bits {
 #[derive(Clone, Debug)]
 pub(super) struct Batch {
     pub(super) record: JobRecord,
-    /// The same as it is in the journal; `None`: not yet.
+    /// As it is in the journal; `None`: not there yet.
     pub(super) known: Option<JobRecord>,
-    /// Encoded, by the number of the first task.
+    /// Encoded, by the number of their first task.
     chunks: BTreeMap<u64, Bytes>,
-    /// The one that was looked at last.
+    /// The chunk that was decoded last.
     open: Option<(u64, Chunk)>,
-    /// The last one of which all that it needs is known to be there.
+    /// The last chunk whose dependencies are known to be all available.
     unlocked: Option<u64>,
-    /// Tasks that were added, and those of them that may be handed out.
+    /// How many tasks were added, and how many of those may be handed out.
     pub(super) next: u64,
     pub(super) there: u64,
-    /// Of those that may, the next that comes into the pool, and what comes before it.
+    /// The next of those to enter the pool, and the ranges that come before it.
     fed: u64,
     first: VecDeque<Range<u64>>,
-    /// Those of them that are in the pool already.
+    /// Tasks that are in the pool ahead of their turn.
     begun: BTreeSet<u64>,
-    /// What waits for a task, by its number.
+    /// Ranges that wait for a task, by its number.
     waiting: BTreeMap<u64, Vec<Range<u64>>>,
-    /// Ranges in it.
+    /// How many ranges that is.
     waits: usize,
     ended: Bits,
-    /// Of those that are over, the ones that are durable.
+    /// Tasks that are over durably.
     durable: Bits,
-    /// Numbers of tasks as they ended; [`NONE`] for one that runs again.
+    /// Task numbers in order of completion; [`NONE`] for a task that runs again.
     order: Vec<u64>,
-    /// How many of them are durable.
+    /// How many entries of `order` are durable.
     shown: usize,
-    /// Places in `order` of those that have failed.
+    /// Failed tasks, with their places in `order`.
     failed: BTreeMap<u64, u64>,
     /// Runs of tasks that run again and are not over.
     runs: BTreeMap<u64, u32>,
@@ -148,7 +150,7 @@ impl Batch {
         }
     }
 
-    /// This without what it only has to be faster.
+    /// This batch without its caches.
     #[cfg(test)]
     pub(super) fn digest(&self) -> Self {
         Self { open: None, unlocked: None, ..self.clone() }
@@ -164,7 +166,7 @@ impl Batch {
         self.chunks.get(&first).map(|chunk| &**chunk)
     }
 
-    /// What comes next, if there is something now.
+    /// What to feed next, if anything is ready.
     pub(super) fn next_to_feed(&mut self, flaw: Option<Hasty>) -> Option<Next> {
         loop {
             let tasks = match self.first.front() {
@@ -198,7 +200,7 @@ impl Batch {
         }
     }
 
-    /// What comes next was looked at up to this number.
+    /// Marks the tasks before this number as examined.
     fn step(&mut self, to: u64) {
         match self.first.front_mut() {
             Some(tasks) => {
@@ -211,7 +213,7 @@ impl Batch {
         }
     }
 
-    /// These could not come into the pool, or end, now: they are the next again.
+    /// Returns to the front tasks that could not enter the pool, or end, for now.
     pub(super) fn put_back(&mut self, tasks: Range<u64>) {
         self.first.push_front(tasks);
     }
@@ -231,7 +233,7 @@ impl Batch {
         if flaw.is_some() && chunk.needed().any(|number| self.durable.has(number)) {
             return Needed::There;
         }
-        // The last one, since tasks tend to end as they were added.
+        // The last one first, since tasks tend to end in the order in which they were added.
         if let Some(needed) = chunk.needed().rev().find(|number| !self.durable.has(*number)) {
             return Needed::Waits(needed);
         }
@@ -245,7 +247,7 @@ impl Batch {
         waits.map(|(needed, _)| *needed)
     }
 
-    /// What waits for a task is looked at again.
+    /// Requeues the ranges that wait for a task.
     fn release(&mut self, number: u64) {
         if let Some(tasks) = self.waiting.remove(&number) {
             self.waits -= tasks.len();
@@ -253,9 +255,9 @@ impl Batch {
         }
     }
 
-    /// It is in the pool, though those before it may not be.
+    /// Notes that a task is in the pool, though earlier ones may not be.
     pub(super) fn is_begun(&mut self, number: u64) {
-        // One that is over was brought in for its sub-tasks, and comes again if it runs again.
+        // A task that is over was brought in for its sub-tasks, and has its turn again if it runs again.
         if !self.ended.has(number) {
             self.begun.insert(number);
         }
@@ -268,7 +270,7 @@ impl Batch {
     fn open(&mut self, number: u64) -> Option<&(u64, Chunk)> {
         let (first, encoded) = self.chunks.range(..=number).next_back()?;
         if self.open.as_ref().is_none_or(|(open, _)| open != first) {
-            // It was decoded when it was added, or read from the journal.
+            // It was already decoded when it was added or read from the journal.
             self.open = Some((*first, wire::decode(encoded).ok()?));
         }
         self.open.as_ref()
@@ -291,14 +293,14 @@ impl Batch {
         self.ended.has(number)
     }
 
-    /// A task is over. Returns how many were before.
+    /// Ends a task. Returns how many ended before it.
     pub(super) fn end(&mut self, number: u64, failed: bool) -> u64 {
         let position = self.order.len() as u64;
         self.end_at(number, position, failed);
         position
     }
 
-    /// A task was over, as the journal says.
+    /// Ends a task at the position that the journal gives.
     pub(super) fn end_at(&mut self, number: u64, position: u64, failed: bool) {
         self.ended.set(number, true);
         self.begun.remove(&number);
@@ -306,7 +308,7 @@ impl Batch {
         self.count += 1;
         if failed {
             self.failed.insert(number, position);
-            // What waits for it cannot run, whether that is durable or not.
+            // Tasks that wait for it cannot run, whether or not the failure is durable.
             self.release(number);
         }
         let at = usize::try_from(position).unwrap_or(usize::MAX - 1);
@@ -318,7 +320,7 @@ impl Batch {
         }
     }
 
-    /// Makes room for what the journal says: so many places were given. `false`: there is no memory for that.
+    /// Makes room for this many places, which the journal claims. Returns `false` if there is no memory for them.
     pub(super) fn reserve(&mut self, places: u64) -> bool {
         let Ok(places) = usize::try_from(places) else { return false };
         let more = places.saturating_sub(self.order.len());
@@ -329,7 +331,7 @@ impl Batch {
         true
     }
 
-    /// So many of those that are over are durable.
+    /// Marks this many entries of the completion order as durable.
     pub(super) fn show(&mut self, shown: usize) {
         for at in self.shown..shown.min(self.order.len()) {
             let Some(number) = self.order.get(at).copied().filter(|number| *number != NONE) else { continue };
@@ -339,7 +341,7 @@ impl Batch {
         self.shown = shown;
     }
 
-    /// All that have failed run again, in this run. Returns which. Of these [`turns`](Self::turns) come when that is durable.
+    /// Makes all failed tasks run again, in this run, and returns them. Their [`turns`](Self::turns) follow once that is durable.
     pub(super) fn retry(&mut self, run: u32) -> Vec<Range<u64>> {
         let failed = std::mem::take(&mut self.failed);
         let mut ranges: Vec<Range<u64>> = Vec::new();
@@ -359,18 +361,18 @@ impl Batch {
         ranges
     }
 
-    /// Those of these tasks that have had their turn: one that ended before has it still to come.
+    /// The part of these tasks that has had its turn; the rest still has it to come.
     pub(super) fn turns(&self, tasks: &[Range<u64>]) -> Vec<Range<u64>> {
         let had = tasks.iter().map(|some| some.start.min(self.fed)..some.end.min(self.fed));
         had.filter(|some| !some.is_empty()).collect()
     }
 
-    /// These have their turn once more.
+    /// Gives these another turn.
     pub(super) fn turn_again(&mut self, tasks: Vec<Range<u64>>) {
         self.first.extend(tasks);
     }
 
-    /// These were to run again in this run, as the journal says. `false`: there are none such.
+    /// Notes tasks that were to run again in this run, as the journal says. Returns `false` if no such tasks exist.
     pub(super) fn run_again(&mut self, tasks: Range<u64>, run: u32) -> bool {
         if tasks.end > self.next || run > self.record.again.runs {
             return false;
@@ -395,7 +397,7 @@ impl Batch {
         self.failed.len() as u64
     }
 
-    /// How many tasks are over, and how many of them have failed, as far as that is durable.
+    /// How many tasks are durably over, and how many of them have failed.
     pub(super) fn ended_durably(&self) -> (u64, u64) {
         let later = self.order.get(self.shown..).unwrap_or(&[]).iter().filter(|number| **number != NONE);
         let (later, failed) = later.fold((0, 0), |(later, failed), number| {
@@ -404,7 +406,7 @@ impl Batch {
         (self.count - later, self.failed() - failed)
     }
 
-    /// How many places there are in the order in which tasks end.
+    /// How many places the completion order has.
     pub(super) fn positions(&self) -> usize {
         self.order.len()
     }
@@ -418,7 +420,7 @@ impl Batch {
         self.record.cancelled || self.record.closed && self.count == self.next
     }
 
-    /// Durable results in the order in which they came: numbers of tasks, and the place behind each.
+    /// Durable results in order of completion: task numbers, each with the place after it.
     pub(super) fn by_completion(&self, from: u64, most: usize) -> Vec<(u64, u64)> {
         let from = usize::try_from(from).unwrap_or(usize::MAX).min(self.shown);
         let shown = self.order.get(from..self.shown).unwrap_or(&[]).iter().zip(from as u64 + 1..);
@@ -429,7 +431,7 @@ impl Batch {
             .collect()
     }
 
-    /// Results by number, up to the first that is not there. Whether they are durable the store knows.
+    /// Results by number, up to the first one missing. Whether they are durable is up to the store.
     pub(super) fn by_number(&self, from: u64, most: usize) -> Vec<(u64, u64)> {
         let mut items = Vec::new();
         let mut at = from;

@@ -1,4 +1,4 @@
-//! How tasks come from the chunks of a job into the pool, with the results that they need, and what becomes of those that cannot run.
+//! How tasks of a job move from its chunks into the pool, with the results that they need, and how those that cannot run end.
 
 use super::batch::{Hasty, NOT_RUN, Next};
 use super::{Batch, Durable, Waiting};
@@ -6,16 +6,16 @@ use crate::pool::{Came, Flaw, JobId, Pool, TaskError, joined};
 use crate::store::{Change, Ended, Head, Reader, StoreError};
 use crate::wire::{Bytes, Name};
 
-/// Tasks of a job that are in the pool, above which no more are taken from its chunks.
+/// Above this many tasks of a job in the pool, no more are taken from its chunks.
 const WINDOW: usize = 1 << 14;
 
-/// Why a task has not come into the pool.
+/// Why a task has not entered the pool.
 enum Unfed {
-    /// What it needs cannot be read now.
+    /// A result that it needs cannot be read for now.
     Later(StoreError),
-    /// The result of this one cannot be read at all, and why.
+    /// The result of this task can never be read, and why.
     Never(u64, String),
-    /// Its input would have more bytes than may be, at least so many.
+    /// Its input would exceed the bound; it has at least this many bytes.
     TooLong(u64),
 }
 
@@ -23,7 +23,7 @@ impl Durable {
     /// Takes tasks of a job from its chunks, as there is room in the pool.
     pub(super) fn feed(&mut self, job: u32) {
         let mut ended = Vec::new();
-        // Chunks, and results that tasks need, are durable when tasks are taken.
+        // Chunks, and results that tasks need, are durable by the time tasks are taken.
         self.pool.rest_on(0);
         while self.pool.live(JobId(job)) < WINDOW
             && let Some(batch) = self.jobs.get_mut(&job).filter(|batch| !batch.record.cancelled)
@@ -57,7 +57,7 @@ impl Durable {
                     ended.extend(left.map(|number| (number, not_run(needed, "has failed".into()))));
                 }
             }
-            // What waits for these is looked at next.
+            // This requeues whatever waits for these tasks.
             if !ended.is_empty() {
                 self.end(job, std::mem::take(&mut ended));
             }
@@ -68,7 +68,7 @@ impl Durable {
         }
     }
 
-    /// Where sub-tasks were in the way there may be room: their ends are no outcomes.
+    /// Feeds jobs that sub-tasks had filled up. Ends of sub-tasks are no outcomes, so this is checked separately.
     pub(super) fn feed_crowded(&mut self) {
         let pool = &self.pool;
         let has_room = |job: &u32| pool.live(JobId(*job)) < WINDOW;
@@ -79,7 +79,7 @@ impl Durable {
         }
     }
 
-    /// Tasks of a job are over: that goes into the journal, and is shown when it is durable.
+    /// Ends tasks of a job. Their results go into the journal, and are shown when durable.
     pub(super) fn end(&mut self, job: u32, ended: Vec<(u64, Result<Bytes, TaskError>)>) {
         let Some(batch) = self.jobs.get_mut(&job) else { return };
         for (number, result) in ended {
@@ -102,7 +102,7 @@ impl Durable {
         self.wait(self.group, Waiting::Shown(job, shown));
     }
 
-    /// A task of a client comes into the pool before its turn, since the journal says that it was handed out.
+    /// Brings a client's task into the pool ahead of its turn, since the journal says that it was handed out.
     pub(super) fn bring_in(&mut self, name: Name) -> Result<(), StoreError> {
         let batch = self.jobs.get_mut(&name.job).filter(|batch| !batch.record.cancelled);
         let Some(batch) = batch.filter(|batch| !batch.was_begun(name.number)) else { return Ok(()) };
@@ -129,7 +129,7 @@ fn not_run(needed: u64, why: String) -> Result<Bytes, TaskError> {
     Err(TaskError::Needed { number: needed, why })
 }
 
-/// Adds a task to the pool, if it is one of the job.
+/// Adds a task to the pool, if the job has it.
 fn bring(pool: &mut Pool, reader: &dyn Reader, name: Name, batch: &mut Batch) -> Result<(), Unfed> {
     let Some(task) = batch.task(name.number) else { return Ok(()) };
     let input = match task.join {
@@ -149,7 +149,7 @@ fn bring(pool: &mut Pool, reader: &dyn Reader, name: Name, batch: &mut Batch) ->
     };
     let came = if task.was_unlocked { Came::Unlocked } else { Came::New };
     let added = pool.add_as(name, (task.kind, task.options, task.needs), input, came);
-    // It was looked at when it was added.
+    // The chunk was checked when it was added.
     debug_assert!(added.is_ok(), "{added:?}");
     Ok(())
 }

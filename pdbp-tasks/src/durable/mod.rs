@@ -1,16 +1,16 @@
-//! A pool whose tasks outlive it: the pool, what is to go into its journal, and what must wait until that is durable. A state machine as the
-//! pool is, without clock, thread, part or disk: groups of changes go out ([`Durable::take_group`]), and which are durable comes in
-//! ([`Durable::durable`]).
+//! A pool whose tasks outlive it: the pool, the changes for its journal, and whatever must wait until those are durable. Like the pool, it is a
+//! state machine without clock, thread, part or disk: groups of changes go out ([`Durable::take_group`]), and notice of those that are durable
+//! comes in ([`Durable::durable`]).
 //!
-//! * **Nothing is handed out that rests on a record which is not durable**: the pool is told on which group rests what happens.
+//! * **Nothing is handed out that rests on a record which is not durable**: the pool is told on which group its events rest.
 //! * **A submission is acknowledged, a result shown and a request answered only when it is durable.** Such messages are held back, in order.
-//! * **Hand-outs are not recorded**, since a task without a submission may be handed out at any time; but for tasks that must not run twice at
-//!   the same time, whose hand-out is durable before it leaves.
-//! * **A pool has a term**, one above that of its predecessor. Reports of another term are ignored; results of an earlier one come by the names of
-//!   their tasks, which stay, and so do processors with tasks that they go on with.
+//! * **Hand-outs are not recorded**, since a task without a submission may be handed out at any time. The exception is tasks that must not run
+//!   twice at the same time: their hand-out is durable before it leaves.
+//! * **A pool has a term**, one above that of its predecessor. Reports of another term are ignored. Results of an earlier term arrive under the
+//!   names of their tasks, which persist, and processors keep tasks of an earlier term in the same way.
 //!
-//! Tasks of a job lie in chunks, as they were added, and come into the pool as there is room: those that wait there cost the pool nothing. Those that
-//! need others come when these are over and durable, with results that are read from the store.
+//! Tasks of a job are stored in chunks, as they were added, and enter the pool as there is room; until then they cost the pool nothing. Tasks
+//! with dependencies enter when these are over and durable, with results read from the store.
 
 mod batch;
 mod feed;
@@ -28,9 +28,9 @@ use crate::store::{Change, JobRecord, Reader};
 use crate::wire::{Down, Name, Submission, Up};
 use batch::Batch;
 
-/// How long what must not run twice is held back after a start, for who had it to come back.
+/// How long tasks that must not run twice are held back after a start, for their processors to return.
 const ORPHANED: Duration = Duration::from_secs(30);
-/// The same of what may run twice and had run for a while: who had it has joined again by then, or its node has been given up.
+/// The same for tasks that may run twice and had run for a while: by then the processor has rejoined, or its node has been given up.
 const AWAITED: Duration = Duration::from_secs(5);
 
 /// Whether a result counts as failed.
@@ -40,43 +40,43 @@ pub(crate) type Judge = fn(&[u8]) -> bool;
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
     pub(crate) number: u64,
-    /// Perhaps none: then it is durable when those before it are.
+    /// May be empty: then the group is durable when those before it are.
     pub(crate) changes: Vec<Change>,
 }
 
-/// What goes out.
+/// An outgoing message.
 #[derive(Clone, Debug)]
 pub(crate) enum Out {
     Down(Processor, Down),
-    /// An answer whose results are to be read from the store.
+    /// An answer whose results must be read from the store.
     Read(Processor, Reading),
 }
 
-/// Results that somebody reads.
+/// A client's read of results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reading {
     pub(crate) id: u64,
     pub(crate) job: u32,
-    /// Place of the next if there is none, and numbers of tasks with the place of the one behind.
+    /// The place to continue from if there are no items; and task numbers, each with the place after it.
     pub(crate) from: u64,
     pub(crate) items: Vec<(u64, u64)>,
-    /// Whether there will be no more behind those.
+    /// Whether no more will follow.
     pub(crate) over: bool,
 }
 
-/// What waits until a group is durable.
+/// What to do when a group is durable.
 #[derive(Clone, Debug)]
 enum Waiting {
     Down(Processor, Down),
-    /// Results of a processor, up to this one, are acknowledged.
+    /// Acknowledge a processor's results, up to this one.
     Taken(Processor, u64),
-    /// So many results of a job are shown.
+    /// Show this many results of a job.
     Shown(u32, usize),
-    /// So many tasks of a job may be handed out.
+    /// Let this many tasks of a job be handed out.
     There(u32, u64),
-    /// This is known of a job.
+    /// Make this record of a job visible.
     Known(u32, JobRecord),
-    /// These tasks of a job, which have had their turn, have it once more.
+    /// Give these tasks of a job, which have had their turn, another one.
     Again(u32, Vec<Range<u64>>),
 }
 
@@ -87,42 +87,42 @@ pub(crate) struct Durable {
     fingerprint: u64,
     kinds: usize,
     term: u32,
-    /// The numbers of all pools that have had the journal, this one's last.
+    /// The numbers of all pools of this journal, this one's last.
     pools: Vec<u64>,
     judge: Judge,
-    /// Results that tasks need.
+    /// Reads results that tasks need.
     reader: Box<dyn Reader>,
     jobs: BTreeMap<u32, Batch>,
-    /// Those that are not over.
+    /// Jobs that are not over.
     active: BTreeSet<u32>,
     nonces: HashMap<u128, u32>,
     most_jobs: usize,
     next_job: u32,
-    /// Number of the group that is collected.
+    /// Number of the group that is being collected.
     group: u64,
     changes: Vec<Change>,
     durable: u64,
     waiting: VecDeque<(u64, Waiting)>,
-    /// How many messages wait for each.
+    /// How many messages wait for each processor or client.
     waiting_for: HashMap<Processor, usize>,
     ready: VecDeque<Out>,
     stalled: Option<String>,
-    /// Tasks that an earlier pool has handed out and that are held back, since when, and whether those that may run twice are so no more.
+    /// Tasks that an earlier pool has handed out and that are held back; since when; and whether those that may run twice have been released.
     orphans: BTreeMap<Name, Processor>,
     orphaned: Option<Duration>,
     awaited: bool,
-    /// Jobs with tasks whose inputs could not be read just now, or that cannot run and of which there were too many for the group.
+    /// Jobs with tasks whose inputs could not be read for now, or with too many tasks for one group that cannot run.
     unfed: BTreeSet<u32>,
-    /// Jobs with as many tasks in the pool as may be, sub-tasks included.
+    /// Jobs with the most tasks allowed in the pool, sub-tasks included.
     crowded: BTreeSet<u32>,
-    /// Tasks of clients that are over since the start, and those of them that have failed.
+    /// Tasks of clients that have ended since the start, and how many of them have failed.
     ended: (u64, u64),
-    /// Tasks that cannot run and have ended in this group.
+    /// The group in which tasks ended that cannot run, and how many did.
     not_run: (u64, u64),
 }
 
 impl Durable {
-    /// A processor says something.
+    /// Handles a message of a processor or client.
     pub(crate) fn receive(&mut self, now: Duration, from: Processor, message: Up) {
         match message {
             Up::Hello { fingerprint, offer, held, of } => {
@@ -135,7 +135,7 @@ impl Durable {
             Up::Bye => self.pool.leave(from),
             Up::Request { id, request } if !self.pool.is_refused(from) => self.request(from, id, request),
             Up::Request { .. } => {}
-            // That is for the part with large values.
+            // Those belong to the part for large values.
             Up::Large { .. } => self.pool.malformed(from),
         }
         self.collect();
@@ -195,13 +195,13 @@ impl Durable {
         self.acknowledge(from, up_to);
     }
 
-    /// If a result was taken since, the large values of which it is made are kept.
+    /// Keeps the large values of a result, if the result was accepted.
     fn keep(&mut self, name: Option<Name>, large: Vec<u64>, taken_before: u64) {
         if let Some(name) = name
             && !large.is_empty()
             && self.pool.counts().taken > taken_before
         {
-            // In the group of the result, or in one before it.
+            // In the same group as the result, or in an earlier one.
             self.changes.push(Change::Keeps(name, large));
         }
     }
@@ -215,17 +215,17 @@ impl Durable {
         if rests_on <= self.durable {
             return self.ready.push_back(Out::Down(to, taken));
         }
-        // What is handed out meanwhile does not wait behind it.
+        // Tasks handed out meanwhile need not wait behind this.
         self.wait(rests_on, Waiting::Taken(to, up_to));
     }
 
-    /// Says something as soon as all that it rests on is durable.
+    /// Sends a message as soon as all that it rests on is durable.
     fn say_when_durable(&mut self, to: Processor, down: Down) {
         let rests_on = self.rests_on();
         self.hold(rests_on, to, down);
     }
 
-    /// Says something behind all that waits for the same processor.
+    /// Sends a message, after all that waits for the same recipient.
     fn say(&mut self, to: Processor, down: Down) {
         self.hold(0, to, down);
     }
@@ -244,7 +244,7 @@ impl Durable {
         self.waiting.push_back((rests_on.max(before), waiting));
     }
 
-    /// The latest group that has something in it.
+    /// The latest group with anything in it.
     fn rests_on(&self) -> u64 {
         if self.changes.is_empty() && self.pool.unripe() != Some(self.group) {
             self.group - 1
@@ -253,7 +253,7 @@ impl Durable {
         }
     }
 
-    /// What has happened in the pool: it goes into the journal. Returns whether something was handed out that has to wait for it.
+    /// Collects the pool's events for the journal. Returns whether a hand-out must wait for them.
     fn collect(&mut self) -> bool {
         let mut must_wait = false;
         for step in self.pool.take_steps() {
@@ -292,7 +292,7 @@ impl Durable {
         }
     }
 
-    /// What goes out next, if there is something now.
+    /// Returns the next outgoing message, if there is one now.
     pub(crate) fn poll(&mut self, now: Duration) -> Option<Out> {
         self.give_up_orphans(now);
         std::mem::take(&mut self.unfed).into_iter().for_each(|job| self.feed(job));
@@ -324,19 +324,19 @@ impl Durable {
         }
     }
 
-    /// How long those that are held back are.
+    /// How long orphans are held back.
     fn patience(&self) -> Duration {
         if self.awaited { ORPHANED } else { AWAITED }
     }
 
-    /// When to call [`poll`](Self::poll) again though nothing has happened; `None`: not before.
+    /// When to call [`poll`](Self::poll) again even if nothing happens; `None`: not until something does.
     pub(crate) fn next_time(&self) -> Option<Duration> {
         let orphaned = self.orphaned.filter(|_| !self.orphans.is_empty());
         let orphaned = orphaned.map(|since| since + self.patience());
         self.pool.next_time().into_iter().chain(orphaned).min()
     }
 
-    /// What is to be made durable next. Groups follow each other.
+    /// Takes the next group to be made durable. Groups are numbered consecutively.
     pub(crate) fn take_group(&mut self) -> Option<Group> {
         let waits = self.waiting.back().is_some_and(|(group, _)| *group == self.group);
         if self.changes.is_empty() && !waits && self.pool.unripe() != Some(self.group) {
@@ -348,7 +348,7 @@ impl Durable {
         Some(group)
     }
 
-    /// All groups up to this one are durable.
+    /// Marks all groups up to this one as durable.
     pub(crate) fn durable(&mut self, group: u64) {
         self.durable = self.durable.max(group);
         self.pool.ripen(self.durable);
@@ -393,7 +393,7 @@ impl Durable {
         }
     }
 
-    /// The journal takes nothing, for this reason; or takes something again.
+    /// Sets why the journal cannot be written, or `None` once it can be again.
     pub(crate) fn set_stalled(&mut self, why: Option<String>) {
         if self.stalled.is_some() != why.is_some() {
             self.pool.pause(why.is_some());
@@ -401,13 +401,13 @@ impl Durable {
         self.stalled = why;
     }
 
-    /// A node is gone without having said so.
+    /// Removes a node that is gone without notice.
     pub(crate) fn lose_node(&mut self, node: u16) {
         self.pool.lose_node(node);
         self.collect();
     }
 
-    /// A processor or client cannot be reached any more.
+    /// Removes a processor or client that cannot be reached any more.
     pub(crate) fn leave(&mut self, processor: Processor) {
         self.pool.leave(processor);
         self.collect();
@@ -418,7 +418,7 @@ impl Durable {
         self.durable
     }
 
-    /// Whether all that is known is durable.
+    /// Whether every change is durable.
     pub(crate) fn is_written(&self) -> bool {
         self.durable + 1 == self.group && self.changes.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What clients ask, and what they are answered.
+//! Requests of clients, and their answers.
 
 use std::fmt::Write;
 
@@ -9,11 +9,11 @@ use crate::pool::{JobId, Processor, Refused};
 use crate::store::{Change, JobRecord};
 use crate::wire::{Answer, By, Bytes, Chunk, Down, Inputs, JobStatus, Name, Request, Status};
 
-/// Results of an answer at most.
+/// The most results in an answer.
 const MOST: usize = 4096;
-/// Holds of an answer at most.
+/// The most holds in an answer.
 const SPANS: usize = 4096;
-/// Requests that something runs again which are known when they are asked once more.
+/// How many of a job's latest retry requests are remembered, to recognise repetitions.
 const ASKED: usize = 16;
 
 impl Durable {
@@ -28,8 +28,8 @@ impl Durable {
             Request::Cancel { job } => self.cancel(job),
             Request::Retry { job, nonce } => self.retry(job, nonce),
             Request::Forget { job } => self.forget(job),
-            // These say what is durable, or of no account: nobody waits for the disk to learn that it is full. A client asks the first
-            // before all others.
+            // These report what is durable, or do not matter: nobody waits for the disk to learn that it is full. The first is what a client asks
+            // before all else.
             Request::Journal => {
                 let journal = self.pools.first().copied().unwrap_or(0);
                 return self.answer_now(from, id, Answer::Journal(journal));
@@ -61,7 +61,7 @@ impl Durable {
         self.answer(from, id, answer);
     }
 
-    /// Answers when all that has happened so far is durable.
+    /// Answers once everything that has happened so far is durable.
     fn answer(&mut self, to: Processor, id: u64, answer: Answer) {
         self.say_when_durable(to, Down::Answer { id, answer });
     }
@@ -70,7 +70,7 @@ impl Durable {
         self.ready.push_back(Out::Down(to, Down::Answer { id, answer }));
     }
 
-    /// What a client is told that knows other functions.
+    /// The refusal for a client that knows other functions.
     fn is_other(&self, fingerprint: u64) -> Option<Answer> {
         (fingerprint != self.fingerprint).then(|| {
             Answer::No(format!(
@@ -140,7 +140,7 @@ impl Durable {
         Answer::Done(next)
     }
 
-    /// Why tasks cannot be added that begin with this number.
+    /// Why a chunk whose tasks begin with this number cannot be added.
     pub(super) fn refuses(&mut self, first: u64, chunk: &Chunk) -> Option<String> {
         if usize::from(chunk.kind.0) >= self.kinds {
             return Some(format!("there is no kind {}", chunk.kind.0));
@@ -171,7 +171,7 @@ impl Durable {
         None
     }
 
-    /// Changes what is known of a job.
+    /// Changes the record of a job.
     fn with(&mut self, job: u32, change: impl FnOnce(&mut Batch)) -> Answer {
         let Some(batch) = self.jobs.get_mut(&job) else { return no_job(job) };
         let before = batch.record.clone();
@@ -186,7 +186,7 @@ impl Durable {
         Answer::Done(next)
     }
 
-    /// This goes into the journal.
+    /// Puts the record of a job into the journal.
     fn note_record(&mut self, job: u32, record: &JobRecord) {
         self.changes.push(Change::Job(job, record.clone()));
         self.wait(self.group, Waiting::Known(job, record.clone()));
@@ -199,7 +199,7 @@ impl Durable {
         let answer = self.with(job, |batch| batch.record.cancelled = true);
         self.pool.cancel(JobId(job));
         self.collect();
-        // What was ended by that is no result.
+        // Tasks that the cancellation has ended have no result.
         while self.pool.take_outcome(JobId(job)).is_some() {}
         match (answer, self.jobs.get(&job)) {
             (Answer::Done(_), Some(batch)) => Answer::Done(batch.next - batch.ended()),
@@ -225,11 +225,11 @@ impl Durable {
         again.asked.push((nonce, count));
         let before = again.asked.len().saturating_sub(ASKED);
         again.asked.drain(..before);
-        // Sub-tasks that still run are those of the run that has failed: the next one adds others.
+        // Sub-tasks that still run belong to the failed run; the next run adds its own.
         self.pool.end_families(JobId(job), &failed);
         self.collect();
         let Some(batch) = self.jobs.get_mut(&job) else { return no_job(job) };
-        // No place is given twice, by a later pool neither: who reads results has a place in that order.
+        // No place is given twice, not even by a later pool: a client that reads results remembers a place in that order.
         again.places = batch.positions() as u64;
         batch.record.again = again;
         let (record, is_over) = (batch.record.clone(), batch.is_over());
@@ -275,7 +275,7 @@ impl Durable {
         })
     }
 
-    /// How it is now, but for its file.
+    /// A snapshot, without the length of the file.
     #[cfg(feature = "metrics")]
     pub(crate) fn seen(&self) -> Seen {
         let mut seen = self.pool.seen();
@@ -290,7 +290,7 @@ impl Durable {
         seen
     }
 
-    /// How far a job is, as the journal has it; `None`: it has it not.
+    /// The progress of a job as recorded in the journal; `None`: it is not recorded yet.
     fn job_status(&self, job: u32, batch: &Batch) -> Option<JobStatus> {
         let record = batch.known.as_ref()?;
         let (ended, failed) = batch.ended_durably();
@@ -311,7 +311,7 @@ impl Durable {
         let Some(status) = self.job_status(job, batch) else { return no_job(job) };
         let mut text = String::new();
         if let Some(why) = &self.stalled {
-            // Nothing can fail in memory.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "nothing is handed out: the journal cannot be written: {why}");
         }
         let Some(number) = number else {
@@ -353,7 +353,7 @@ impl Durable {
     }
 }
 
-/// Answers who adds what is there: asked again, or another client was faster.
+/// Answers a client that adds tasks which exist: it has asked again, or another client was faster.
 fn added_before(job: u32, batch: &Batch, first: u64, chunks: &[Chunk]) -> Answer {
     let mut next = first;
     for chunk in chunks {

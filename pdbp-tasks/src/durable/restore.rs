@@ -1,4 +1,4 @@
-//! A pool made anew from its journal.
+//! Rebuilds a pool from its journal.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -12,10 +12,11 @@ fn damaged(why: String) -> StoreError {
 }
 
 impl Durable {
-    /// The pool that a journal stands for. Its term, one above that of the journal, and its number are durable already. `reader` is that of the same store.
+    /// Rebuilds the pool from what the journal has saved. Its term, one above that of the journal, and its number are durable already. `reader`
+    /// must belong to the same store.
     ///
     /// # Errors
-    /// What is in the journal cannot be.
+    /// The content of the journal is inconsistent.
     pub(crate) fn restore(
         saved: Saved,
         term: u32,
@@ -108,7 +109,7 @@ impl Durable {
             let Some(batch) = batch else {
                 return Err(damaged(format!("a result of task {number} of job {job}")));
             };
-            // Since tasks ran again the last time each has ended once at most.
+            // Since the last retry each task has ended at most once.
             let most = batch.record.again.places.saturating_add(batch.next);
             if head.position >= most || !batch.reserve(head.position + 1) {
                 return Err(damaged(format!("task {number} of job {job} ended as number {}", head.position)));
@@ -122,12 +123,12 @@ impl Durable {
         }
         self.jobs.values_mut().for_each(|batch| batch.show(batch.positions()));
         self.restore_families(steps)?;
-        // A task that is over and whose sub-tasks are not has ended once more; what runs again must not meet that.
+        // A task that is over while its sub-tasks are not has ended a second time here; that outcome must not reach a later run.
         for (job, batch) in &self.jobs {
             while batch.is_over() && self.pool.take_outcome(JobId(*job)).is_some() {}
         }
         for (name, processor) in started {
-            // What a task has added came with its family, though that task may be over and must not come again.
+            // A sub-task was restored with its family; its root may be over and must not be brought in again.
             if name.sub == 0 {
                 self.bring_in(name)?;
             }
@@ -136,7 +137,7 @@ impl Durable {
                 self.orphans.insert(name, processor);
             }
         }
-        // What could not be decided before.
+        // Decides what had to wait for the steps above.
         self.pool.rest_on(self.group);
         self.pool.ripen(0);
         let jobs: Vec<u32> =
@@ -149,7 +150,7 @@ impl Durable {
         Ok(())
     }
 
-    /// Tasks that tasks have added: what the journal says is done again.
+    /// Restores sub-tasks by replaying the journal's steps.
     fn restore_families(&mut self, steps: Vec<Step>) -> Result<(), StoreError> {
         let mut before = None;
         for step in steps {
