@@ -11,18 +11,18 @@ use serde::Serialize;
 use crate::error::Error;
 use crate::pool::seen::Seen;
 
-/// Of the endpoint's sections this is the pool's.
+/// The pool's section of the endpoint.
 const NAME: &str = "tasks";
-/// Jobs, nodes and lines on the page: of jobs the latest, of others the first.
+/// The most jobs, nodes and lines on the page: the latest jobs, and the first of the others.
 const MOST: usize = 1000;
-/// Characters of a job's name on the page.
+/// The most characters of a job's name on the page.
 const LONGEST: usize = 200;
-/// Between two looks of which the rate is taken.
+/// Least time over which a rate is computed.
 const SPAN: Duration = Duration::from_secs(1);
-/// Names of resources that are told apart; what processes offer is theirs to say.
+/// The most names of resources that are distinguished, since processes choose the names that they offer.
 const NAMES: usize = 64;
 
-/// Tasks that end, as those see it who look.
+/// Rate at which tasks end, updated when it is read.
 struct Rate {
     since: Instant,
     ended: u64,
@@ -44,16 +44,16 @@ impl Rate {
 struct Page<'s> {
     #[serde(flatten)]
     seen: &'s Seen,
-    /// Tasks that have ended each second, from the last look to this one; a second at least.
+    /// Tasks that ended per second between the last two readings at least a second apart.
     ended_each_second: f64,
-    /// Jobs that there are, those that are not on the page among them.
+    /// All jobs, including those not on the page.
     jobs_in_all: usize,
 }
 
-/// Shows a pool at the endpoint of one of these nodes, if there is one, until what it returns is dropped.
+/// Shows a pool at the endpoint of one of these nodes, if one has an endpoint, until the returned value is dropped.
 ///
 /// # Errors
-/// The endpoint has another pool's figures.
+/// The endpoint already shows another pool's figures.
 pub(crate) fn show<'n>(
     nodes: impl IntoIterator<Item = &'n Node>,
     look: impl Fn() -> Seen + Send + Sync + 'static,

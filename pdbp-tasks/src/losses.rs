@@ -1,4 +1,4 @@
-//! Nodes that are gone, as a node hears of it, whoever else takes its events.
+//! Nodes that are gone, as their node learns of it, independently of who takes its events.
 
 use pdbp::{Event, Node, NodeId, Watch};
 
@@ -6,7 +6,7 @@ use pdbp::{Event, Node, NodeId, Watch};
 pub(crate) struct Losses {
     node: Node,
     watch: Watch,
-    /// Events that were lost when it looked last.
+    /// Events that the watch had lost at the last call.
     missed: u64,
 }
 
@@ -15,7 +15,7 @@ impl Losses {
         Self { node: node.clone(), watch: node.watch(), missed: 0 }
     }
 
-    /// Nodes that have gone since the last time. Some may be among them that had gone before.
+    /// Nodes that have gone since the last call. May repeat some that had gone before.
     pub(crate) fn take(&mut self) -> Vec<u16> {
         let mut gone = Vec::new();
         while let Some(event) = self.watch.next_event() {

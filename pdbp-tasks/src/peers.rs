@@ -1,6 +1,6 @@
-//! Those that a pool talks to, as its part reaches them. It never waits to send: what finds no room stays in the outbox of its peer, which is
-//! never given more than it has asked for; who asks and asks and does not read what it is answered is refused. Nothing is kept of those for whom nothing
-//! waits and of whom no half message has come, however many there have been.
+//! The peers of a pool, as its part reaches them. Sending never waits: a message that finds no room stays in the outbox of its peer, which is
+//! never sent more than it has asked for. A peer that keeps asking without reading the answers is refused. No state is kept for peers with an
+//! empty outbox and no partial message, however many there have been.
 
 use std::collections::{HashMap, VecDeque};
 use std::thread;
@@ -11,17 +11,17 @@ use pdbp::{Interest, Message, NodeId, Part, RecvError, SendError, Target};
 use crate::pool::Processor;
 use crate::wire::{self, Down, Up, pieces};
 
-/// Bytes of answers that may wait for who asks once more.
+/// Bytes of unread answers beyond which a peer that asks again is refused, or not answered.
 pub(crate) const UNREAD: usize = 64 << 20;
 
-/// How long the part waits for room.
+/// The longest wait while an outbox is not empty.
 const ROOM: Duration = Duration::from_millis(2);
 
 #[derive(Default)]
 struct Peer {
     joined: pieces::Joined,
     outbox: VecDeque<Vec<u8>>,
-    /// Bytes of that.
+    /// Bytes in the outbox.
     bytes: usize,
 }
 
@@ -45,15 +45,15 @@ fn target_of(processor: Processor) -> Option<Target> {
 pub(crate) struct Peers<'a> {
     part: &'a Part,
     map: HashMap<Processor, Peer>,
-    /// Pieces in all outboxes.
+    /// Pieces in all outboxes together.
     waiting: usize,
 }
 
-/// What a piece of a message has made of it.
+/// The result of receiving a piece of a message.
 pub(crate) enum Heard {
-    /// More pieces of it will come.
+    /// The message is not complete yet.
     Nothing,
-    /// It is no message.
+    /// It is not a message.
     Malformed(Processor),
     Message(Processor, Up),
 }
@@ -82,21 +82,21 @@ impl<'a> Peers<'a> {
         }
     }
 
-    /// Whether all that was to be said has left.
+    /// Whether all outboxes are empty.
     pub(crate) fn is_idle(&self) -> bool {
         self.waiting == 0
     }
 
-    /// Somebody for whom there was no room.
+    /// Some peer whose outbox is not empty.
     fn blocked(&self) -> Option<Target> {
         let mut waits = self.map.iter().filter(|(_, peer)| !peer.outbox.is_empty());
         waits.find_map(|(processor, _)| target_of(*processor))
     }
 
-    /// Waits up to `time` for a message, or, with answers for which there was no room, for that.
+    /// Waits up to `time` for a message or, while an outbox is not empty, up to `ROOM` for room or a message.
     ///
     /// # Errors
-    /// What ends all receiving. That nobody is left does not: others may come, and the pool has work of its own.
+    /// An error that ends all receiving. That nobody is left is none: others may join, and the pool has work of its own.
     pub(crate) fn wait(&self, time: Duration) -> Result<Option<Message>, RecvError> {
         let ready = match self.blocked() {
             Some(target) => self.part.wait(Interest::Either(target), ROOM).map(|_| None),
@@ -111,7 +111,7 @@ impl<'a> Peers<'a> {
         Ok(self.part.try_recv())
     }
 
-    /// Bytes that wait for somebody.
+    /// Bytes that wait for a peer.
     pub(crate) fn unread(&self, by: Processor) -> usize {
         self.map.get(&by).map_or(0, |peer| peer.bytes)
     }
@@ -128,7 +128,7 @@ impl<'a> Peers<'a> {
     }
 
     pub(crate) fn queue(&mut self, processor: Processor, answer: &Down) {
-        // Nothing in an answer can fail to be encoded.
+        // An answer can always be encoded.
         let Ok(bytes) = postcard::to_stdvec(answer) else { return };
         let peer = self.map.entry(processor).or_default();
         let before = peer.outbox.len();
@@ -137,7 +137,7 @@ impl<'a> Peers<'a> {
         self.waiting += peer.outbox.len() - before;
     }
 
-    /// Sends what there is room for. Returns who cannot be reached any more, and is forgotten.
+    /// Sends as much as there is room for. Returns the peers that cannot be reached any more; they are forgotten.
     pub(crate) fn send(&mut self) -> Vec<Processor> {
         let mut gone = Vec::new();
         if self.waiting == 0 {
@@ -149,7 +149,7 @@ impl<'a> Peers<'a> {
                 let sent = target.map(|target| self.part.try_send(target, piece));
                 match sent {
                     Some(Ok(())) => {
-                        // Each piece has a byte of its own.
+                        // One byte of each piece is its header.
                         peer.bytes = peer.bytes.saturating_sub(piece.len() - 1);
                         peer.outbox.pop_front();
                         self.waiting -= 1;

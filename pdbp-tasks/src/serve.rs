@@ -14,33 +14,33 @@ use crate::peers::{Heard, Peers};
 use crate::pool::{Pool, Processor};
 use crate::wire::{Submission, Up};
 
-/// The part's name, and where it is.
+/// The part's name and address.
 pub(crate) const NAME: &str = "tasks";
 pub(crate) const ADDRESS: &str = "tasks@node0";
 
-/// How long it waits when there is nothing to do.
+/// How long the pool waits when idle.
 const IDLE: Duration = Duration::from_millis(50);
-/// How long it waits at the end for processors that have not been told to stop.
+/// How long it waits at the end for processors that have not been told to stop yet.
 const LINGER: Duration = Duration::from_secs(5);
-/// Messages taken in before they are answered.
+/// Messages received per round before answering.
 const AT_ONCE: usize = 256;
 
-/// A pool, and those of its process who use it.
+/// A pool, shared with the threads of its process that use it.
 pub(crate) struct Served {
     pool: Mutex<Pool>,
-    /// There may be outcomes.
+    /// Signalled when there may be outcomes.
     came: Condvar,
-    /// A client has asked the pool's thread to look, which it has not done yet.
+    /// Set while the pool's thread has yet to act on a client's wake-up.
     pub(crate) asked: AtomicBool,
-    /// All is over: the thread ends.
+    /// Set when all is over: the thread ends.
     pub(crate) over: AtomicBool,
-    /// A node was lost, for which nobody waits at the end.
+    /// Set when a node was lost; nobody waits for it at the end.
     pub(crate) has_lost: AtomicBool,
-    /// Why there will be no more outcomes.
+    /// Why no more outcomes will come.
     error: Mutex<Option<String>>,
     /// Names of jobs.
     names: Mutex<HashMap<u32, String>>,
-    /// Large values, if they are kept.
+    /// Large values, if the pool keeps them.
     pub(crate) large: Option<large::Store>,
 }
 
@@ -58,7 +58,7 @@ impl Served {
         }
     }
 
-    /// No caller holds it across code of the program, so a panic cannot have left it half changed.
+    /// No caller holds the lock while it runs code of the program, so a panic cannot have left the pool half changed.
     pub(crate) fn pool(&self) -> MutexGuard<'_, Pool> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -67,7 +67,7 @@ impl Served {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How it is now.
+    /// A snapshot for monitoring.
     #[cfg(feature = "metrics")]
     pub(crate) fn seen(&self) -> crate::pool::seen::Seen {
         let (names, pool) = (self.names().clone(), self.pool());
@@ -80,18 +80,18 @@ impl Served {
         self.wait_for(pool, IDLE)
     }
 
-    /// The same, so long at most.
+    /// The same, for at most this long.
     pub(crate) fn wait_for<'a>(&self, pool: MutexGuard<'a, Pool>, time: Duration) -> MutexGuard<'a, Pool> {
         self.came.wait_timeout(pool, time.min(IDLE)).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// No outcomes will come any more, for a reason of which the first counts.
+    /// Notes why no more outcomes will come, and wakes all who wait. The first reason counts.
     pub(crate) fn fail(&self, error: String) {
         self.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         self.came.notify_all();
     }
 
-    /// Fails when the thread that has the guard panics, so that nobody waits for it for ever.
+    /// Returns a guard that calls `fail` if its thread panics, so that nobody waits for it for ever.
     pub(crate) fn guard<'a>(&'a self, what: &'a str) -> impl Drop + use<'a> {
         struct Guard<'a>(&'a Served, &'a str);
         impl Drop for Guard<'_> {
@@ -104,13 +104,13 @@ impl Served {
         Guard(self, what)
     }
 
-    /// The error that has ended it, for whoever asks.
+    /// The error that has ended the pool.
     pub(crate) fn error(&self) -> Option<Error> {
         self.error.lock().unwrap_or_else(PoisonError::into_inner).clone().map(Error::other)
     }
 }
 
-/// Lets the pool's thread of a node look at what has changed, which it does by itself after a while.
+/// Wakes the pool's thread of a node, which otherwise notices changes by itself after a while.
 pub(crate) fn wake(node: &Node) {
     if let Ok(part) = node.attach()
         && let Ok(pool) = part.lookup(ADDRESS)
@@ -128,7 +128,7 @@ struct Server<'a> {
     began: Instant,
 }
 
-/// Serves until all is over and all know it.
+/// Serves until all is over and every processor knows it.
 pub(crate) fn serve(node: &Node, served: &Served) -> Result<(), Error> {
     let losses = Losses::new(node);
     let part = node.register(NAME, PartKind::Cpu)?;
@@ -137,7 +137,7 @@ pub(crate) fn serve(node: &Node, served: &Served) -> Result<(), Error> {
     let mut over = None;
     loop {
         if served.over.load(Ordering::Acquire) {
-            // Who still computes asks when it has done, and must be told to stop.
+            // A processor that is still computing asks when it has finished, and must then be told to stop.
             let since = *over.get_or_insert_with(Instant::now);
             let is_told = server.peers.is_idle() && served.pool().processors() == 0;
             if is_told || since.elapsed() > LINGER {
@@ -151,7 +151,7 @@ pub(crate) fn serve(node: &Node, served: &Served) -> Result<(), Error> {
 }
 
 impl Server<'_> {
-    /// Takes in what has come and answers. Returns how long to wait if nothing comes.
+    /// Handles received messages and answers them. Returns how long to wait if nothing arrives.
     fn turn(&mut self, first: Option<pdbp::Message>) -> Duration {
         let served = self.served;
         let mut pool = served.pool();
@@ -180,7 +180,7 @@ impl Server<'_> {
 
     fn receive(&mut self, pool: &mut Pool, now: Duration, piece: &pdbp::Message) {
         if piece.is_empty() {
-            // A client has added something. Pairs with the swap there: what it has added before is seen under the lock.
+            // A client has added something. Pairs with the swap there: whatever it added before is visible under the lock.
             self.served.asked.store(false, Ordering::Release);
             return;
         }
@@ -201,7 +201,7 @@ impl Server<'_> {
                 pool.leave(processor);
                 self.peers.forget(processor);
             }
-            // It has no journal.
+            // This pool has no journal.
             Up::Again { .. } | Up::Request { .. } | Up::Large { .. } => pool.malformed(processor),
         }
     }

@@ -19,9 +19,9 @@ use crate::worker::{Over, Step, Worker};
 
 /// How long a processor looks for the pool.
 const MEETING: Duration = Duration::from_secs(60);
-/// How often it is looked whether a function hangs.
+/// How often to check whether a function hangs.
 const WATCH: Duration = Duration::from_millis(50);
-/// Least time between two looks for messages while there are tasks to run.
+/// Least time between two polls for messages while there are tasks to run.
 const LOOK: Duration = Duration::from_micros(200);
 
 pub(crate) struct Slot {
@@ -29,18 +29,18 @@ pub(crate) struct Slot {
     pub(crate) joined: pieces::Joined,
 }
 
-/// Looks whether a function hangs: nobody can stop it, so that another thread takes the place of its own, once.
+/// Detects a function that hangs. Since nobody can stop the function, another thread takes its thread's place, once.
 pub(crate) struct Watch {
     began: Instant,
-    /// How long after its limit a function that has not ended hangs.
+    /// A function that has not ended this long after its limit counts as hanging.
     grace: Duration,
-    /// Milliseconds since then until what runs hangs; 0: it has all the time in the world.
+    /// When the running function counts as hanging, in milliseconds since `began`; 0: never.
     hangs_at: AtomicU64,
     is_over: Mutex<bool>,
     ended: Condvar,
 }
 
-/// Says that the thread which is watched ends, whatever happens to it.
+/// Reports, when dropped, that the watched thread has ended, even by a panic.
 pub(crate) struct Living<'a>(&'a Watch);
 
 impl Drop for Living<'_> {
@@ -69,12 +69,12 @@ impl Watch {
         self.is_over.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Until this is dropped the thread lives.
+    /// Returns a guard; the thread counts as alive until it is dropped.
     pub(crate) fn thread(&self) -> Living<'_> {
         Living(self)
     }
 
-    /// Waits until what runs hangs. `false`: the thread has ended before.
+    /// Waits until the running function hangs. Returns `false` if the thread ends first.
     pub(crate) fn hangs(&self) -> bool {
         let mut is_over = self.is_over();
         while !*is_over {
@@ -88,7 +88,7 @@ impl Watch {
     }
 }
 
-/// Runs tasks of the pool until it says that the job is done.
+/// Runs tasks of the pool until the pool reports that the job is done.
 pub(crate) fn run(
     node: &Node,
     kinds: &Kinds,
@@ -141,7 +141,7 @@ pub(crate) fn run(
     }
 }
 
-/// Takes in what has come.
+/// Receives all messages that have arrived.
 fn take_in(part: &Part, slot: &RefCell<Slot>) {
     while let Some(message) = part.try_recv() {
         slot.borrow_mut().receive(&message);
@@ -150,14 +150,14 @@ fn take_in(part: &Part, slot: &RefCell<Slot>) {
 
 impl Slot {
     pub(crate) fn receive(&mut self, piece: &[u8]) {
-        // What is no message of a pool changes nothing.
+        // Anything that is not a message of a pool is ignored.
         if let Some(Some(Ok(message))) = self.joined.add(piece, |whole| wire::decode(whole)) {
             self.worker.receive(message);
         }
     }
 }
 
-/// Waits for room as long as it takes: the pool always reads.
+/// Sends a message, waiting for room as long as necessary: the pool always reads.
 pub(crate) fn send<S: Share>(part: &Part<S>, pool: Target, message: &Up) -> Result<(), Error> {
     let bytes = postcard::to_stdvec(message)?;
     for piece in pieces::cut(&bytes, part.longest()) {
@@ -173,7 +173,7 @@ pub(crate) fn send<S: Share>(part: &Part<S>, pool: Target, message: &Up) -> Resu
     Ok(())
 }
 
-/// Runs a task. Without a link it keeps no large values.
+/// Runs a task. Without a link the task has no large values.
 pub(crate) fn call(
     large: Option<&Link<'_>>,
     (kinds, watch): (&Kinds, &Watch),
@@ -187,7 +187,7 @@ pub(crate) fn call(
     }
     let is_unwanted = || is_unwanted() || deadline.is_some_and(|deadline| Instant::now() >= deadline);
     let mut scope = Scope::new(task, &is_unwanted, large.map(|large| large.of(task)));
-    // What a function leaves half done of its own is its own: the next call is as good as in another process.
+    // State that a function leaves inconsistent is its own: the next call fares as well as one in another process.
     let ending = catch_unwind(AssertUnwindSafe(|| kinds.call(task.kind, &mut scope, &task.input)));
     if limit.is_some() {
         watch.end();
@@ -204,7 +204,7 @@ pub(crate) fn call(
     }
 }
 
-/// Why what comes of a task cannot be sent to the pool, if it has more than so many bytes.
+/// Why a task's result and sub-tasks cannot be sent to the pool, if they exceed this many bytes.
 pub(crate) fn too_long(ending: &Ending, tasks: &[SubTask], most: usize) -> Option<String> {
     let value = ending.weight();
     let all = tasks.iter().fold(value, |sum, task| sum.saturating_add(task.weight()));

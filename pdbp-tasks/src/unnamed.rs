@@ -1,11 +1,11 @@
-//! Files that have no name, and go with the process.
+//! Files without a name, which disappear with the process.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A file without a name in a folder, for this.
+/// Creates a file without a name in a folder. `what` describes its purpose in errors.
 pub(crate) fn unnamed(folder: &Path, what: &str) -> io::Result<File> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);

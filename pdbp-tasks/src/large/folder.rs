@@ -1,4 +1,4 @@
-//! Where large values of a pool with a journal lie: a file each, in a folder beside it.
+//! Large values of a pool with a journal: one file each, in a folder beside the journal.
 //!
 //! ```text
 //!  jobs.redb.large/0.4294967297         value 4294967297, of job 0
@@ -6,11 +6,12 @@
 //!                  0.4294967298.17.0    another, of which a run of task 17 is the writer (and no sub-task of it: 0)
 //! ```
 //!
-//! A run says with its result which values it has written. **Before the record of a result is durable, these are synced and renamed**: a value that a result in the
-//! journal names is there. What other runs have written has the name of its task until that is over, since their results may still be taken by a later
-//! pool; then it goes. So nothing of it is in the journal. Numbers carry the pool's term: none is used twice.
+//! A run reports with its result which values it has written. **They are synced and renamed before the record of the result is durable**, so a
+//! value that a result in the journal names exists. Values of other runs are named after their task until that is over, since a later pool may
+//! still take their results; then they are deleted. The journal therefore needs no records of them. Numbers carry the pool's term, so none is
+//! used twice.
 //!
-//! Of a value nothing is in memory but a few numbers and the piece that goes to or fro.
+//! Only a few numbers and the piece in transit are in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -23,17 +24,17 @@ use crate::pool::Step;
 use crate::store::{Change, Reader, Saved, Store, StoreError};
 use crate::wire::{Bytes, LargeAnswer, LargeBy, LargeRequest, Name};
 
-/// How the name of a file ends that a client has not finished.
+/// Suffix of a file that a client has not finished.
 const CLIENT: &str = ".client";
 
-/// Who a value is of.
+/// Owner of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Of {
-    /// A run of this task, whose result is not taken.
+    /// A run of this task, whose result has not been taken.
     Run(Name),
-    /// A client, who has not finished it.
+    /// A client that has not finished it.
     Client(u32),
-    /// A job: it is whole.
+    /// A job; the value is complete.
     Job(u32),
 }
 
@@ -47,14 +48,14 @@ impl Of {
 
 #[derive(Default)]
 struct State {
-    /// Those that can still have values: neither forgotten nor cancelled.
+    /// Jobs that can still get values: neither forgotten nor cancelled.
     jobs: BTreeSet<u32>,
-    /// Tasks of clients with sub-tasks that are not over.
+    /// Tasks of clients with unfinished sub-tasks.
     families: BTreeSet<(u32, u64)>,
     values: BTreeMap<u64, Of>,
-    /// Those of runs.
+    /// The values that runs own.
     pending: BTreeSet<(Name, u64)>,
-    /// Values that this pool has begun.
+    /// How many values this pool has begun.
     begun: u32,
 }
 
@@ -81,7 +82,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a file of the folder is, by its name.
+/// Parses the name of a file in the folder.
 fn parse(name: &str) -> Option<(u64, Of)> {
     let (name, is_client) = name.strip_suffix(CLIENT).map_or((name, false), |name| (name, true));
     let numbers: Vec<u64> = name.split('.').map(|part| part.parse().ok()).collect::<Option<_>>()?;
@@ -99,7 +100,7 @@ fn parse(name: &str) -> Option<(u64, Of)> {
 }
 
 impl Folder {
-    /// The values beside a journal, of a pool of this term. What belongs to nothing in the journal goes.
+    /// Opens the values beside a journal, for a pool of this term. Values that belong to nothing in the journal are deleted.
     pub(crate) fn open(
         journal: &Path,
         term: u32,
@@ -127,7 +128,7 @@ impl Folder {
             saved.ended.iter().map(|(job, number, _)| (*job, *number)).collect();
         for entry in entries {
             let entry = entry?;
-            // Others are none of ours.
+            // Other files are left alone.
             let Some((value, of)) = entry.file_name().to_str().and_then(parse) else { continue };
             let mut state = lock(&folder.state);
             let is_wanted = match of {
@@ -158,7 +159,7 @@ impl Folder {
         })
     }
 
-    /// Does what a processor or client asks for.
+    /// Answers a request of a processor or client.
     pub(crate) fn answer(&self, request: LargeRequest) -> io::Result<LargeAnswer> {
         match request {
             LargeRequest::Read { number, from } => self.read(number, from).map(LargeAnswer::Piece),
@@ -191,7 +192,7 @@ impl Folder {
             return Err(io::Error::other("the sub-task's result is not wanted any more"));
         }
         if let Of::Run(Name { job, number, sub: 0, .. }) = of {
-            // Under the lock: what becomes of it is told later.
+            // Under the lock, so that its end can only be settled later.
             let ended =
                 lock(&self.reader).ended(job, number).map_err(|error| io::Error::other(error.to_string()))?;
             if ended.is_some() {
@@ -214,7 +215,7 @@ impl Folder {
         io::Error::new(error.kind(), format!("no file for large values in {}: {error}", self.path.display()))
     }
 
-    /// What is sent again, since the answer was lost with a pool, is written again.
+    /// Appends to a value. A piece that is sent again, since the answer was lost with a pool, is written again.
     fn append(&self, of: Of, value: u64, from: u64, bytes: &[u8]) -> io::Result<()> {
         if lock(&self.state).values.get(&value) != Some(&of) {
             return Err(gone(value));
@@ -234,7 +235,7 @@ impl Folder {
         let of = lock(&self.state).values.get(&value).copied().ok_or_else(|| gone(value))?;
         let opened = File::open(self.path_of(value, of));
         let mut file = match opened {
-            // It was renamed meanwhile.
+            // It has been renamed since.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 File::open(self.path_of(value, Of::Job(of.job()))).map_err(|_| gone(value))?
             }
@@ -246,7 +247,7 @@ impl Folder {
         Ok(bytes.into())
     }
 
-    /// A client's value is whole: it stays when this returns.
+    /// Completes a client's value, which is durable when this returns.
     fn finish(&self, value: u64) -> io::Result<()> {
         let of = lock(&self.state).values.get(&value).copied();
         match of {
@@ -254,17 +255,17 @@ impl Folder {
                 self.keep_one(value, of)?;
                 self.sync()
             }
-            // It was, and the answer was lost with a pool.
+            // It was complete already, and the answer was lost with a pool.
             Some(Of::Job(_)) => Ok(()),
             Some(Of::Run(_)) | None => Err(gone(value)),
         }
     }
 
-    /// All of a value is on the disk under the name that stays.
+    /// Syncs a value and gives it its permanent name.
     fn keep_one(&self, value: u64, of: Of) -> io::Result<()> {
         let (from, kept) = (self.path_of(value, of), Of::Job(of.job()));
         File::open(&from)?.sync_all()?;
-        // Under the lock: its job may be forgotten meanwhile, and nobody would look for the new name.
+        // Under the lock: its job may be forgotten meanwhile, and then nobody would find the new name.
         let mut state = lock(&self.state);
         if state.values.get(&value) != Some(&of) {
             return Err(gone(value));
@@ -283,17 +284,17 @@ impl Folder {
         File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
     }
 
-    /// Values that results name which are about to be durable: they stay from now on.
+    /// Makes the values permanent that are named by results about to become durable.
     fn keep(&self, changes: &[Change]) -> io::Result<()> {
         let mut has_kept = false;
         for (name, value) in changes.iter().flat_map(kept) {
             let of = Of::Run(name);
             if lock(&self.state).values.get(&value) != Some(&of) {
-                // Kept before, or of nobody: a reader is told.
+                // Kept before, or nobody's; in that case its readers get an error.
                 continue;
             }
             match self.keep_one(value, of) {
-                // Somebody has removed the file: a reader is told, and nobody else waits for it.
+                // Somebody has removed the file. Its readers get an error; nothing else depends on it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     let mut state = lock(&self.state);
                     self.discard(&mut state, value);
@@ -305,7 +306,7 @@ impl Folder {
         if has_kept { self.sync() } else { Ok(()) }
     }
 
-    /// These changes are durable: what they make useless goes.
+    /// Deletes the values that these changes, now durable, make useless.
     fn settle(&self, changes: &[Change]) {
         let mut state = lock(&self.state);
         for change in changes {
@@ -354,7 +355,7 @@ impl Folder {
         if let Of::Run(name) = of {
             state.pending.remove(&(name, value));
         }
-        // If it cannot be, the next pool tries it.
+        // If this fails, the next pool tries again.
         let _ = fs::remove_file(self.path_of(value, of));
     }
 }
@@ -364,7 +365,7 @@ fn kept(change: &Change) -> impl Iterator<Item = (Name, u64)> {
     kept.into_iter().flat_map(|(name, values)| values.iter().map(move |value| (name, *value)))
 }
 
-/// A journal, and the values beside it.
+/// A journal together with the values beside it.
 pub(crate) struct Keeping {
     pub(crate) store: Box<dyn Store>,
     pub(crate) folder: Arc<Folder>,

@@ -1,4 +1,4 @@
-//! The part that slots ask for large values, by a thread of its own: it may wait for the disk.
+//! The part that slots ask for large values. It has its own thread, which may wait for the disk.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -13,22 +13,22 @@ use crate::peers::{Heard, Peers, UNREAD};
 use crate::serve::Served;
 use crate::wire::{Down, LargeAnswer, LargeBy, LargeRequest, Up};
 
-/// The part's name, and where it is.
+/// The part's name and address.
 const NAME: &str = "tasks.store";
 pub(crate) const ADDRESS: &str = "tasks.store@node0";
 
-/// How long it waits when there is nothing to do.
+/// How long it waits when idle.
 const IDLE: Duration = Duration::from_millis(50);
-/// Messages taken in before answers are sent.
+/// Messages received per round before answers are sent.
 const AT_ONCE: usize = 32;
 
-/// Answers until all is over.
+/// Serves large values until all is over.
 pub(crate) fn keep(node: &Node, served: &Served, store: &Store) -> Result<(), Error> {
     let is_over = || served.over.load(Ordering::Acquire);
     keep_with(node, &is_over, &|| store.settle(), &|request| answer(served, store, request))
 }
 
-/// Answers by `answer` until all is over. `look` is called now and then.
+/// Answers requests with `answer` until all is over. Calls `look` now and then.
 pub(crate) fn keep_with(
     node: &Node,
     is_over: &dyn Fn() -> bool,
@@ -43,10 +43,10 @@ pub(crate) fn keep_with(
         look();
         let mut count = 0;
         while let Some(next) = message {
-            // An empty one only asks whether there is somebody.
+            // An empty message only checks that the part exists.
             if !next.is_empty()
                 && let Heard::Message(from, Up::Large { id, request }) = peers.hear(&next)
-                // Who asks on and reads nothing is answered no more until it does.
+                // A peer that keeps asking without reading gets no more answers until it reads.
                 && peers.unread(from) <= UNREAD
             {
                 let answer = answer(request).unwrap_or_else(|error| LargeAnswer::No(error.to_string()));

@@ -1,4 +1,4 @@
-//! How a slot reaches large values: by a part of its own, when a task first needs one.
+//! How a slot reaches large values: through a separate part, created when a task first needs one.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -10,12 +10,12 @@ use super::{Access, keeper};
 use crate::slot;
 use crate::wire::{self, Assignment, Bytes, Down, LargeAnswer, LargeBy, LargeRequest, Up, pieces};
 
-/// How long it looks for the store.
+/// How long to look for the store.
 const MEETING: Duration = Duration::from_secs(60);
-/// How often it looks whether the store is still there.
+/// How often to check that the store still exists.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The cluster behind the one with this number, or the first, if there is one or will be: it may wait.
+/// Returns the cluster that follows the one with this number (0: the first); `None`: there will be none. May wait.
 pub(crate) type Clusters<'n> = &'n dyn Fn(u64) -> Option<(u64, Node)>;
 
 struct Session {
@@ -25,7 +25,7 @@ struct Session {
     joined: pieces::Joined,
 }
 
-/// See the [module](self). What is asked and not answered, since the pool was lost, is asked again of the next one.
+/// See the [module](self). A request that was not answered because the pool was lost is repeated to the next pool.
 pub(crate) struct Link<'n> {
     clusters: Clusters<'n>,
     session: RefCell<Option<Session>>,
@@ -39,7 +39,7 @@ impl<'n> Link<'n> {
         Self { clusters, session: RefCell::default(), asked: Cell::new(0), wrote: RefCell::default() }
     }
 
-    /// For a task that this slot runs.
+    /// The access for a task that this slot runs.
     pub(crate) fn of<'a>(&'a self, task: &Assignment) -> OfTask<'a> {
         self.wrote.borrow_mut().clear();
         OfTask { link: self, by: task.name.map_or(LargeBy::Attempt(task.task, task.attempt), LargeBy::Task) }
@@ -87,14 +87,14 @@ impl<'n> Link<'n> {
 }
 
 impl Session {
-    /// An error: the store cannot be reached.
+    /// Sends a request and waits for its answer. An error means that the store cannot be reached.
     fn ask(&mut self, id: u64, up: &Up) -> io::Result<LargeAnswer> {
         slot::send(&self.part, self.store, up).map_err(io::Error::other)?;
         loop {
             match self.part.recv_timeout(LOOK) {
                 Ok(piece) => match self.joined.add(&piece, |whole| wire::decode(whole)) {
                     Some(Some(Ok(Down::Large { id: of, answer }))) if of == id => return Ok(answer),
-                    // What a panic has left unread, or nothing of the store's.
+                    // An answer left unread by a panic, or not from the store.
                     _ => {}
                 },
                 Err(RecvError::Timeout(_) | RecvError::Interrupted) => {

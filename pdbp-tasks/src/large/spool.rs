@@ -1,4 +1,4 @@
-//! Where large values lie, and whose they are.
+//! Storage of large values in an unnamed file, and their owners.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,20 +12,20 @@ use crate::serve::Served;
 use crate::unnamed::unnamed;
 use crate::wire::{Bytes, TaskId};
 
-/// Bytes of the file that belong to one value.
+/// The file is allotted to values in chunks of this many bytes.
 const CHUNK: u64 = 1 << 20;
 
-/// What became of an attempt or a job.
+/// The fate of an attempt or a job.
 enum Fate {
-    /// Its result was taken: what it has written is kept, and what other attempts have is not.
+    /// Its result was taken: the values it has written are kept, those of other attempts are not.
     Taken(TaskId, u32),
     /// Its result was not taken.
     Ignored(TaskId, u32),
-    /// Nothing of this job is wanted any more.
+    /// The job was forgotten, with everything in it.
     Forgotten(u32),
 }
 
-/// Who writes a value.
+/// The writer of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writer {
     /// A client, for a job.
@@ -50,24 +50,24 @@ struct Value {
 
 #[derive(Default)]
 struct Spool {
-    /// Made when it is needed, and gone with the process.
+    /// Created on first use; disappears with the process.
     file: Option<File>,
     free: Vec<u64>,
-    /// The first chunk that was never used.
+    /// The first chunk never used.
     next: u64,
     values: BTreeMap<u64, Value>,
-    /// The last number that was used.
+    /// The last number used.
     last: u64,
-    /// Attempts with values of tasks whose result was not taken yet.
+    /// Attempts with values, of tasks whose result has not been taken yet.
     pending: BTreeMap<TaskId, Vec<(u32, u64)>>,
 }
 
-/// All large values of a pool.
+/// All large values of a pool without a journal.
 pub(crate) struct Store {
     folder: PathBuf,
     spool: Mutex<Spool>,
     fates: Mutex<Vec<Fate>>,
-    /// There is something of which the fate matters.
+    /// Whether a value was ever begun; until then fates do not matter.
     used: AtomicBool,
 }
 
@@ -173,23 +173,23 @@ impl Store {
     }
 
     fn note(&self, fate: Fate) {
-        // Pairs with the store in `write`: who ends a task has written what it refers to.
+        // Pairs with the store in `write`: whoever ends a task has written its values before.
         if self.used.load(Ordering::Acquire) {
             self.fates.lock().unwrap_or_else(PoisonError::into_inner).push(fate);
         }
     }
 
-    /// A submission was taken, or not. Waits for no disk.
+    /// Notes whether a submission was taken. Never waits for the disk.
     pub(crate) fn submitted(&self, task: TaskId, attempt: u32, taken: bool) {
         self.note(if taken { Fate::Taken(task, attempt) } else { Fate::Ignored(task, attempt) });
     }
 
-    /// A job is forgotten. Waits for no disk.
+    /// Notes that a job was forgotten. Never waits for the disk.
     pub(crate) fn forget(&self, job: u32) {
         self.note(Fate::Forgotten(job));
     }
 
-    /// Does what has become of attempts and jobs.
+    /// Applies the noted fates of attempts and jobs.
     pub(crate) fn settle(&self) {
         let fates = std::mem::take(&mut *self.fates.lock().unwrap_or_else(PoisonError::into_inner));
         if !fates.is_empty() {
@@ -212,8 +212,8 @@ impl Store {
         self.spool().read(number, from)
     }
 
-    /// Appends to a value, or begins one with number 0. Returns its number. Who writes is asked while nothing can be [settled](Self::settle):
-    /// what becomes of that writer comes later.
+    /// Appends to a value, or begins one if `number` is 0. Returns its number. `writer` is called while nothing can be [settled](Self::settle),
+    /// so the writer's fate is applied later.
     pub(crate) fn write(
         &self,
         writer: impl FnOnce() -> io::Result<Writer>,
@@ -232,7 +232,7 @@ impl Store {
         } else if let Writer::Task(_, task, attempt) = writer
             && !spool.pending.get(&task).is_some_and(|written| written.contains(&(attempt, number)))
         {
-            // Of another task, or of an attempt that does not count.
+            // It belongs to another task, or to an attempt that does not count.
             return Err(gone(number));
         } else {
             number
@@ -242,7 +242,7 @@ impl Store {
     }
 }
 
-/// What a client does with the values of a job.
+/// A client's access to the values of a job.
 pub(crate) struct OfClient<'a> {
     pub(crate) store: &'a Store,
     pub(crate) served: &'a Served,

@@ -1,4 +1,4 @@
-//! A pool with a journal on a part, and the thread of the journal.
+//! A pool with a journal on a part, and the journal's thread.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -21,24 +21,24 @@ use crate::serve::{ADDRESS, NAME};
 use crate::store::{Change, Disk, Reader, Saved, Store};
 use crate::wire::{Answer, Down, ResultOf, Up};
 
-/// How long the pool waits when there is nothing to do.
+/// How long the pool waits when idle.
 const IDLE: Duration = Duration::from_millis(50);
-/// Messages taken in before they are answered.
+/// Messages received per round before answering.
 const AT_ONCE: usize = 256;
-/// Changes of a commit at most, but for the last group.
+/// The most changes in a commit, not counting the last group.
 const MOST: usize = 1 << 16;
-/// How often a journal that cannot be written is tried again.
+/// How often a write to a failing journal is retried.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Bytes of results in one answer.
 const ANSWER: usize = 256 << 10;
-/// How long the pool waits at its end until all is durable.
+/// How long the pool waits at its end for everything to be durable.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// What the thread of the journal says.
+/// Progress reports of the journal's thread.
 #[derive(Default)]
 struct Progress {
     durable: AtomicU64,
-    /// Why nothing can be written.
+    /// Why the journal cannot be written.
     stalled: Mutex<Option<String>>,
 }
 
@@ -143,7 +143,7 @@ impl Program {
     }
 }
 
-/// Ends the thread of large values, also when another one panics.
+/// Ends the thread of large values, even if another thread panics.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -152,7 +152,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// The thread of the journal: as many groups as there are with one commit.
+/// The journal's thread: commits as many groups at once as are queued.
 fn keep(
     node: &Node,
     mut store: Box<dyn Store>,
@@ -183,7 +183,7 @@ fn keep(
             }
             thread::sleep(AGAIN);
         }
-        // Pairs with the load in `turn`: what is said to be durable is.
+        // Pairs with the load in `turn`: a group is durable before it is reported so.
         progress.durable.store(number, Ordering::Release);
         wake(&part, pool);
     }
@@ -191,12 +191,12 @@ fn keep(
 }
 
 fn wake(part: &Part, pool: Target) {
-    // The pool looks by itself, after a while.
+    // Best effort: the pool polls anyway, after a while.
     let _ = part.try_send(pool, &[]);
     part.flush();
 }
 
-/// How a pool is now. Its thread waits meanwhile.
+/// A snapshot of a pool, whose thread waits meanwhile.
 #[cfg(feature = "metrics")]
 fn look(durable: &Mutex<Durable>, file: Option<&std::path::Path>) -> crate::pool::seen::Seen {
     let mut seen = locked(durable).seen();
@@ -211,7 +211,7 @@ fn locked(durable: &Mutex<Durable>) -> MutexGuard<'_, Durable> {
 }
 
 struct Server<'a> {
-    /// Others look at it.
+    /// Shared with monitoring.
     durable: Arc<Mutex<Durable>>,
     reader: Disk,
     part: &'a Part,
@@ -223,7 +223,7 @@ struct Server<'a> {
 }
 
 impl Server<'_> {
-    /// Until `stop`, and then until all that is known is durable.
+    /// Serves until `stop` is set and every change is durable.
     fn serve(&mut self, stop: &AtomicBool, is_broken: impl Fn() -> bool) -> Result<(), Error> {
         let (mut wait, mut stopping) = (Duration::ZERO, None);
         loop {
@@ -241,7 +241,7 @@ impl Server<'_> {
         }
     }
 
-    /// Takes in what has come and answers. Returns whether all that is known is durable.
+    /// Handles received messages and answers them. Returns whether every change is durable.
     fn turn(&mut self, first: Option<pdbp::Message>, wait: &mut Duration) -> bool {
         let (now, shared) = (self.began.elapsed(), Arc::clone(&self.durable));
         let mut durable = locked(&shared);
@@ -250,7 +250,7 @@ impl Server<'_> {
         durable.durable(self.progress.durable.load(Ordering::Acquire));
         let (mut message, mut count) = (first, 0);
         while let Some(next) = message {
-            // An empty one is the journal's: it was looked at above, or will be the next time.
+            // An empty message is the journal's wake-up; its progress was read above, or will be in the next round.
             if !next.is_empty() {
                 match self.peers.hear(&next) {
                     Heard::Message(from, message) => self.receive(&mut durable, now, from, message),
@@ -265,7 +265,7 @@ impl Server<'_> {
             durable.lose_node(node);
             self.peers.lose_node(node);
         }
-        // Who had it has gone: it would keep the room of the next one in that place.
+        // Discards returned messages, whose recipient has left: they would take up the room of its successor in that place.
         while let Ok(Some(_)) = self.part.try_returned() {}
         while let Some(out) = durable.poll(now) {
             match out {
@@ -277,7 +277,7 @@ impl Server<'_> {
             }
         }
         while let Some(group) = durable.take_group() {
-            // The other end is there as long as this one.
+            // The receiver lives as long as this sender.
             let _ = self.groups.send(group);
         }
         for gone in self.peers.send() {

@@ -1,7 +1,7 @@
-//! Processors of a pool with a journal, which comes and goes.
+//! Processors of a pool with a journal, which may come and go.
 //!
-//! Each slot has a thread, which talks to the pool by a part of its own. While it runs a task, whose function may take hours and ask nothing, the thread
-//! that joins clusters talks for it: a pool that is started anew is told at once what runs here, and does not give it to others.
+//! Each slot has a thread, which talks to the pool through a part of its own. A task may run for hours without calling anything; meanwhile the
+//! thread that joins clusters speaks for the slot. So a restarted pool learns at once what runs here, and does not hand it to others.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,18 +20,18 @@ use crate::slot::{self, Slot};
 use crate::wire::{Assignment, Ending, Up, pieces};
 use crate::worker::{Over, Step, Worker};
 
-/// How often it is looked whether the pool is there, and whether it is time to go.
+/// How often to check for the pool, and whether it is time to leave.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long one try to join takes.
+/// How long one attempt to join may take.
 const TRY: Duration = Duration::from_secs(2);
-/// Between two tries.
+/// Pause between two attempts.
 const AGAIN: Duration = Duration::from_millis(50);
 /// How long a processor looks for the pool in a cluster.
 const MEETING: Duration = Duration::from_secs(2);
-/// How long a processor that goes waits until its results are acknowledged.
+/// How long a leaving processor waits for its results to be acknowledged.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// The part of a slot in a cluster.
+/// A slot's part in a cluster.
 struct Link {
     session: u64,
     part: Part<Shares>,
@@ -44,14 +44,14 @@ impl Link {
     }
 }
 
-/// A slot, as the threads of its process see it.
+/// A slot, shared between the threads of its process.
 struct Seat {
     slot: Mutex<Slot>,
     running: Mutex<Running>,
     watch: slot::Watch,
 }
 
-/// Whether the slot runs a task, and its part then, if it has one.
+/// Whether the slot runs a task; if so, its part, if it has one.
 #[derive(Default)]
 struct Running {
     runs: bool,
@@ -81,21 +81,21 @@ impl Seat {
         }
     }
 
-    /// What there is was not told to the pool, or may not have been.
+    /// Notes that the pool has not received some of this slot's reports, or may not have.
     fn has_lost(&self) {
         let mut slot = self.slot();
         slot.worker.lost();
         slot.joined = pieces::Joined::default();
     }
 
-    /// Its part in a cluster.
+    /// Attaches a part in a cluster.
     fn connect(session: u64, node: &Node) -> Result<Link, Error> {
         let part = node.attach_shared()?;
         let pool = part.find(ADDRESS, MEETING)?;
         Ok(Link { session, part, pool })
     }
 
-    /// If it runs a task, the pool of this cluster is told so, and what it says is heard.
+    /// While the slot runs a task, reports it to the pool of this cluster and handles the pool's messages.
     fn speak_for(&self, session: u64, node: &Node, now: Duration) -> Result<(), Error> {
         let mut running = lock(&self.running);
         if !running.runs {
@@ -114,7 +114,7 @@ impl Seat {
         }
     }
 
-    /// Whether the pool does not want what runs.
+    /// Whether the pool no longer wants the running task.
     fn is_unwanted(&self) -> bool {
         if let Ok(running) = self.running.try_lock()
             && let Some(link) = &running.link
@@ -125,23 +125,23 @@ impl Seat {
     }
 }
 
-/// What the threads of a process share.
+/// State shared by the threads of a process.
 struct Shared<'p> {
     kinds: &'p Kinds,
     seats: Vec<Seat>,
-    /// Each takes the place of one whose function hangs.
+    /// Each replaces a slot whose function hangs.
     spares: Vec<Seat>,
-    /// The cluster that there is now, with a number.
+    /// The current cluster, with its number.
     session: Mutex<Option<(u64, Node)>>,
     changed: Condvar,
-    /// The session that a slot has found to be lost.
+    /// The latest session that a slot has found lost.
     lost: AtomicU64,
-    /// It is time to go.
+    /// It is time to leave.
     leaving: AtomicBool,
-    /// There will be no pool any more.
+    /// There will be no pool again.
     alone: AtomicBool,
     began: Instant,
-    /// When a task last began or ended, in milliseconds since then.
+    /// When a task last began or ended, in milliseconds since `began`.
     busy: AtomicU64,
     running: AtomicU64,
     error: Mutex<Option<Error>>,
@@ -291,7 +291,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Is it time to go?
+    /// Checks whether it is time to leave.
     fn look(&self, working: &Working, stop: &AtomicBool) {
         let elapsed = self.began.elapsed();
         let idle = elapsed.saturating_sub(Duration::from_millis(self.busy.load(Ordering::Relaxed)));
@@ -303,7 +303,7 @@ impl Shared<'_> {
         }
     }
 
-    /// The thread of a slot.
+    /// Runs the thread of a slot.
     fn compute(&self, seat: &Seat) {
         let _over = seat.watch.thread();
         let later = |after| self.later(after);
@@ -317,7 +317,7 @@ impl Shared<'_> {
                         last = session;
                         Seat::connect(session, &node)
                     }
-                    // The one by which the pool was told of what has run.
+                    // The link through which the pool was told about the task that has just run.
                     (Some(link), _) => Ok(link),
                     (None, None) => continue,
                 };
@@ -353,7 +353,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Asks, runs and submits until the pool is gone, which is an error, or this processor goes.
+    /// Asks, runs and submits until the pool is lost, which is an error, or this processor leaves.
     fn at_pool(
         &self,
         seat: &Seat,
@@ -377,7 +377,7 @@ impl Shared<'_> {
             match step {
                 Step::Run(task) => {
                     let after = self.run(seat, Some(link), large, &task);
-                    // There may have been another pool meanwhile, or none.
+                    // The pool may have been replaced meanwhile, or lost.
                     link = after.ok_or_else(|| Error::other("the pool is gone"))?;
                     *last = (*last).max(link.session);
                 }
@@ -392,8 +392,8 @@ impl Shared<'_> {
         }
     }
 
-    /// The cluster behind the one with this number, which is lost. Waits for it, as what writes a large value does meanwhile; `None`: there
-    /// will be none, or it is time to go.
+    /// Waits for the cluster that follows the lost one with this number; writers of large values wait here in the meantime. `None`: there will be
+    /// none, or it is time to leave.
     fn later(&self, lost: u64) -> Option<(u64, Node)> {
         self.lost.fetch_max(lost, Ordering::AcqRel);
         let mut session = self.session();
@@ -408,7 +408,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Runs a task. Gives the part back, or that in another cluster which there is meanwhile.
+    /// Runs a task. Returns the link, or one to the cluster that has replaced it meanwhile.
     fn run(
         &self,
         seat: &Seat,
