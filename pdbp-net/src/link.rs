@@ -1,10 +1,9 @@
-//! The link to and from one peer: a session that outlives its connections. No socket and no clock in here: both come in as
-//! arguments.
+//! The link to and from one peer: a session that outlives its connections. Sans-IO: the socket and the time come in as arguments.
 //!
-//! Blocks have numbers from 0 in each session. The sender keeps each until the peer says that it lies in a block posted for it. A new
-//! connection begins with both ends saying in which session they are and how many blocks of it they have taken; the sender
-//! goes on from there, so that nothing is lost and nothing comes twice. An end that has given the session up, since there was no
-//! connection for too long, names the next one instead; the other gives its own up then, and both begin the greater of the two numbers anew.
+//! Blocks are numbered from 0 in each session. The sender keeps each until the peer reports that it lies in a block posted for it. A new
+//! connection begins with both ends stating their session and how many blocks of it they have taken; the sender resumes
+//! from there, so nothing is lost or delivered twice. An end that has given the session up, for want of a connection, names the
+//! next one instead. The other end then gives its own up, and both start afresh in the session with the greater number.
 //!
 //! ```text
 //!            Open{s} = own                    all blocks are back, PeerFailed said
@@ -34,24 +33,24 @@ mod send;
 
 pub(crate) use farewell::Haste;
 
-/// Blocks taken after which the peer is told, whatever else there is to do.
+/// Blocks taken that force an acknowledgement, whatever else there is to do.
 const UNTOLD: u64 = 4;
-/// Connections in a row that end with what is malformed, until the link fails.
+/// Malformed connections in a row that make the link fail.
 const FAULTS: u8 = 3;
 
-/// What is the same for all links of a node.
+/// Limits common to all links of a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// The longest block.
     pub(crate) longest: usize,
-    /// Blocks that may be under way to a peer.
+    /// Maximum blocks in flight to a peer.
     pub(crate) capacity: usize,
-    /// How long there may be no connection.
+    /// How long a link may be without a connection.
     pub(crate) outage: Duration,
 }
 
 impl Limits {
-    /// No more than half of what may be under way.
+    /// [`UNTOLD`], but at most half of the in-flight limit, and at least 1.
     fn untold(&self) -> u64 {
         UNTOLD.min(self.capacity as u64 / 2).max(1)
     }
@@ -59,9 +58,9 @@ impl Limits {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The session goes on, with a connection or waiting for one.
+    /// The session is alive, with a connection or waiting for one.
     Up,
-    /// Blocks go back.
+    /// Blocks are being given back.
     Failing,
     /// Waits for the next session.
     Down,
@@ -71,26 +70,26 @@ enum State {
 pub(crate) struct Link<S> {
     peer: NodeId,
     pub(crate) address: SocketAddr,
-    /// Which of the processes that have had the peer's place is at the other end.
+    /// Identifies the process at the other end among those that have had the peer's place.
     pub(crate) incarnation: u64,
     limits: Limits,
     session: u32,
-    /// The session that both ends have agreed on, if it is to begin yet.
+    /// The session that both ends have agreed on and that has not begun yet.
     next_session: Option<u32>,
     state: State,
     cause: Option<NetError>,
     out: Outgoing,
     incoming: Incoming,
     connection: Option<Connection<S>>,
-    /// When the session is given up, while there is no connection.
+    /// When the session is given up, if no connection comes about before.
     give_up_at: Option<Instant>,
     faults: u8,
     ended: bool,
-    /// The peer is no member any more, and all members know: nobody waits for a connection.
+    /// All members have declared the peer down: no connection is expected.
     vacant: bool,
-    /// This node is about to end: where blocks go that are not taken any more.
+    /// Set when this node is about to end: the scratch memory for blocks that are no longer taken.
     leaving: Option<Box<[u8]>>,
-    /// A block comes that has come before: where it goes.
+    /// Set while a duplicate block is arriving: the scratch memory for it.
     again: Option<Box<[u8]>>,
     stats: LinkStats,
 }
@@ -125,13 +124,14 @@ impl<S: Read + Write> Link<S> {
         }
     }
 
-    /// A link in an open cluster, which comes up with its first connection. Both ends begin so, whichever sessions they had with others before.
+    /// A link in an open cluster, which comes up with its first connection. Both ends begin like this, whatever sessions they had with other
+    /// processes before.
     pub(crate) fn to_come(peer: NodeId, address: SocketAddr, limits: (Limits, Codec)) -> Self {
         let link = Self::new(peer, address, limits, Instant::now());
         Self { state: State::Down, give_up_at: None, ..link }
     }
 
-    /// Another process has the peer's place: what was under way to the former one comes back, and the session is over.
+    /// Notes that another process has taken the peer's place: blocks in flight to the former one come back, and the session is over.
     pub(crate) fn replace(&mut self, address: SocketAddr, incarnation: u64, ring: &mut Ring) {
         if self.state == State::Up {
             self.fail(NetError::Replaced, ring);
@@ -141,7 +141,7 @@ impl<S: Read + Write> Link<S> {
         (self.ended, self.vacant, self.faults) = (false, false, 0);
     }
 
-    /// The peer's process is known to have ended.
+    /// Notes that the peer's process has ended.
     pub(crate) fn die(&mut self, ring: &mut Ring) {
         self.ended = true;
         if self.state == State::Up {
@@ -149,7 +149,7 @@ impl<S: Read + Write> Link<S> {
         }
     }
 
-    /// Nobody is expected at the other end any more, unless a process connects.
+    /// Stops expecting a connection, until a process makes one.
     pub(crate) fn vacate(&mut self) {
         self.vacant = true;
     }
@@ -172,7 +172,7 @@ impl<S: Read + Write> Link<S> {
         }
     }
 
-    /// Counts what is handed out.
+    /// Counts a completion that is handed out.
     #[inline]
     pub(crate) fn count(&mut self, completion: &Completion<NetError>) {
         let (count, bytes, block) = match completion {
@@ -188,7 +188,7 @@ impl<S: Read + Write> Link<S> {
         *bytes += block as u64;
     }
 
-    /// Whether the peer has said that it ends.
+    /// Whether the peer is known to have ended, for instance by its goodbye.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended
     }
@@ -198,27 +198,27 @@ impl<S: Read + Write> Link<S> {
         self.state == State::Up
     }
 
-    /// Whether there is no connection, and one is wanted.
+    /// Whether the link has no connection but wants one.
     pub(crate) fn is_apart(&self) -> bool {
         self.connection.is_none() && !self.ended && !self.vacant
     }
 
-    /// Whether there is a connection.
+    /// Whether the link has a connection.
     pub(crate) fn is_connected(&self) -> bool {
         self.connection.is_some()
     }
 
-    /// The peer is told what there is at the next poll.
+    /// Makes the next poll send any pending acknowledgement.
     pub(crate) fn hurry(&mut self) {
         self.incoming.hurry();
     }
 
-    /// Whether the peer is not told yet what it is to know, since something may come up that it could go with.
+    /// Whether an acknowledgement is being held back in the hope of a block to ride on.
     pub(crate) fn owes(&self, ring: &Ring) -> bool {
         self.incoming.is_waiting(ring.patience)
     }
 
-    /// Whether a poll has left something unread, or something that the poller has to pack before it can be written.
+    /// Whether a poll has left something unread, or a block that the poller must pack before it can be written.
     pub(crate) fn has_more(&self) -> bool {
         let packs = || self.out.row.is_on() && self.out.has_next() && !self.out.row.waits();
         self.connection.as_ref().is_some_and(|c| c.readable || (c.writable && c.opened && packs()))
@@ -228,7 +228,7 @@ impl<S: Read + Write> Link<S> {
         self.out.queue.len() >= self.limits.capacity
     }
 
-    /// Takes a block to send, for which there is room, and writes it if that is possible at once.
+    /// Takes a block to send, and writes it if possible at once. The link must not be full.
     pub(crate) fn send(&mut self, block: SealedBlock, ring: &mut Ring) {
         self.out.queue.push_back(block);
         if self.connection.as_ref().is_some_and(|connection| connection.writable) {
@@ -241,14 +241,14 @@ impl<S: Read + Write> Link<S> {
         self.incoming.posted.push_back(block);
     }
 
-    /// Ends the session as if it had failed.
+    /// Fails the session.
     pub(crate) fn disconnect(&mut self, ring: &mut Ring) {
         if self.state == State::Up {
             self.fail(NetError::Disconnected, ring);
         }
     }
 
-    /// A worker has packed or expanded a block.
+    /// Takes a block that a worker has packed or expanded.
     pub(crate) fn done(&mut self, done: Done, ring: &mut Ring) {
         match done.work {
             Work::Pack => self.out.done(done, ring),
@@ -256,7 +256,7 @@ impl<S: Read + Write> Link<S> {
         }
     }
 
-    /// Goes on over a new connection; an old one is given up.
+    /// Continues on a new connection, dropping any old one.
     pub(crate) fn connect(&mut self, socket: S, protocol: Protocol, ring: &mut Ring) {
         if self.ended {
             return;
@@ -275,12 +275,12 @@ impl<S: Read + Write> Link<S> {
         self.stats.connections += 1;
     }
 
-    /// The connection's own.
+    /// The socket of the connection.
     pub(crate) fn socket(&mut self) -> Option<&mut S> {
         self.connection.as_mut().map(|connection| &mut connection.socket)
     }
 
-    /// What the operating system says of the connection: there may be something to read, or room to write.
+    /// Notes that, according to the system, the connection may have something to read, or room to write.
     pub(crate) fn wake(&mut self, readable: bool, writable: bool) {
         if let Some(connection) = &mut self.connection {
             connection.readable |= readable;
@@ -288,12 +288,12 @@ impl<S: Read + Write> Link<S> {
         }
     }
 
-    /// Looks at the clock: how long has there been no connection? Connections that have come were handed over before.
+    /// Checks how long the link has been without a connection. Connections that have arrived must be handed over before.
     pub(crate) fn tick(&mut self, now: Instant, ring: &mut Ring) {
         if self.state != State::Up || self.connection.is_some() {
             return;
         }
-        // None is so late that nobody waits for it.
+        // `checked_add` gives `None` for a time too late for anybody to wait for.
         if self.give_up_at.is_none() {
             self.give_up_at = now.checked_add(self.limits.outage);
         }
@@ -302,7 +302,7 @@ impl<S: Read + Write> Link<S> {
         }
     }
 
-    /// The next thing that has happened.
+    /// The next completion. Reads and writes if none is ready.
     pub(crate) fn poll(&mut self, ring: &mut Ring) -> Option<Completion<NetError>> {
         if let Some(ready) = self.poll_ready(ring) {
             return Some(ready);
@@ -327,7 +327,7 @@ impl<S: Read + Write> Link<S> {
         self.poll_ready(ring)
     }
 
-    /// What has happened before this call.
+    /// The next completion that is ready without reading or writing.
     fn poll_ready(&mut self, ring: &Ring) -> Option<Completion<NetError>> {
         let peer = self.peer;
         if let Some(block) = self.out.pop_taken(ring.now) {
@@ -344,7 +344,7 @@ impl<S: Read + Write> Link<S> {
         }
     }
 
-    /// What was submitted on a session that has failed, and the failure when that is all back.
+    /// Gives back the blocks of a failed session one by one, and reports the failure after the last.
     fn give_back(&mut self) -> Completion<NetError> {
         let peer = self.peer;
         if let Some(block) = self.out.queue.pop_front() {
@@ -360,7 +360,7 @@ impl<S: Read + Write> Link<S> {
         Completion::PeerFailed { peer, cause: self.cause.take() }
     }
 
-    /// Gives the session up, and its connection.
+    /// Gives up the session and its connection.
     fn fail(&mut self, cause: NetError, ring: &mut Ring) {
         self.drop_connection(ring);
         (self.state, self.cause) = (State::Failing, Some(cause));
@@ -368,7 +368,7 @@ impl<S: Read + Write> Link<S> {
         self.stats.failures += 1;
     }
 
-    /// Without its connection a link has nothing in the ring: blocks are sent again from the blocks themselves.
+    /// Drops the connection and what the link has in the ring: retransmission starts from the blocks themselves.
     fn drop_connection(&mut self, ring: &mut Ring) {
         (self.connection, self.again) = (None, None);
         self.incoming.waiting = None;
@@ -376,7 +376,7 @@ impl<S: Read + Write> Link<S> {
         self.out.row.forget(ring);
     }
 
-    /// The connection has ended.
+    /// Handles the end of the connection.
     fn lose(&mut self, lost: Lost, ring: &mut Ring) {
         if let (Lost::Malformed(what), Some(connection)) = (&lost, &mut self.connection) {
             connection.refuse(*what);
@@ -394,7 +394,7 @@ impl<S: Read + Write> Link<S> {
         }
     }
 
-    /// Does what a head says.
+    /// Acts on a head.
     fn follow(&mut self, head: Head, ring: &mut Ring) -> Result<(), Malformed> {
         let Some(connection) = &mut self.connection else { return Ok(()) };
         match (head.kind, connection.opened) {
@@ -417,7 +417,7 @@ impl<S: Read + Write> Link<S> {
             Kind::Bye => {
                 self.ended = true;
                 if self.leaving.is_none() {
-                    // It waits to know that it is known.
+                    // The peer waits for an answer to its goodbye.
                     connection.say_bye(self.incoming.taken);
                     let _ = connection.flush(&self.out);
                     self.fail(NetError::Left, ring);
@@ -428,12 +428,12 @@ impl<S: Read + Write> Link<S> {
         Ok(())
     }
 
-    /// The peer says in which session it is.
+    /// Handles the peer's opening, which names its session.
     fn open(&mut self, head: Head, ring: &mut Ring) -> Result<(), Malformed> {
         let Some(connection) = &mut self.connection else { return Ok(()) };
         let theirs = u32::try_from(head.number).unwrap_or(u32::MAX);
         let agreed = theirs.max(connection.offered);
-        // What an end says of another session counts for nothing: it has taken and posted nothing in this one, and will say when it has.
+        // Counts of another session are void: the peer has taken and posted nothing in this one yet, and will report when it has.
         let (taken, room) = if theirs == agreed { (head.taken, u64::from(head.room)) } else { (0, 0) };
         connection.opened = true;
         if self.state == State::Up && agreed == self.session {

@@ -1,4 +1,4 @@
-//! The blocks of a session, either way, by their numbers.
+//! The blocks of a session, in each direction, by number.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::ring::workers::Done;
 /// Blocks on their way to the peer.
 pub(crate) struct Outgoing {
     pub(crate) queue: VecDeque<SealedBlock>,
-    /// Those that are packed, or about to be.
+    /// Those that have entered the ring.
     pub(crate) row: SendRow,
     /// Plain bytes that the peer has taken.
     taken_bytes: u64,
@@ -23,11 +23,11 @@ pub(crate) struct Outgoing {
     pub(crate) first: u64,
     /// The number of the first block that the peer has not taken.
     pub(crate) acknowledged: u64,
-    /// The number of the block that is written next.
+    /// The number of the block to write next.
     pub(crate) next: u64,
-    /// The number of the first block that was never wholly written.
+    /// The number of the first block that has never been written completely.
     pub(crate) sent: u64,
-    /// The number of the first block for which the peer has nothing posted.
+    /// The number of the first block for which the peer has posted nothing.
     pub(crate) granted: u64,
 }
 
@@ -38,12 +38,12 @@ impl Outgoing {
         Self { queue, row, taken_bytes, first: 0, acknowledged: 0, next: 0, sent: 0, granted: 0 }
     }
 
-    /// A session begins, with room for so many blocks. Nothing is left of the last one.
+    /// Begins a session in which the peer has posted `granted` blocks. Nothing of the last session may be left.
     pub(crate) fn begin(&mut self, granted: u64) {
         (self.first, self.acknowledged, self.next, self.sent, self.granted) = (0, 0, 0, 0, granted);
     }
 
-    /// What travels of a block that has not come back: the packed bytes if it is packed. Nothing without a number.
+    /// The bytes that travel for a block that has not come back: the packed ones if it is packed. Empty without a number.
     pub(crate) fn bytes_of(&self, number: Option<u64>) -> &[u8] {
         let Some(number) = number else { return &[] };
         let packed = if self.row.is_on() { self.row.packed(number) } else { None };
@@ -55,7 +55,7 @@ impl Outgoing {
         place.and_then(|place| self.queue.get(place)).map_or(&[], SealedBlock::bytes)
     }
 
-    /// A block that the peer has taken comes back.
+    /// Takes out the next block that the peer has taken.
     pub(crate) fn pop_taken(&mut self, now: Instant) -> Option<SealedBlock> {
         if self.first >= self.acknowledged {
             return None;
@@ -71,7 +71,7 @@ impl Outgoing {
         Some(block)
     }
 
-    /// The next block that may go now, and how it is packed.
+    /// The next block that may be sent now, and how it is packed.
     #[inline]
     pub(crate) fn ready(&mut self, ring: &mut Ring) -> Option<(u64, Packing)> {
         let next = self.next;
@@ -91,7 +91,7 @@ impl Outgoing {
         Some((next, self.row.ready(next, ring)?))
     }
 
-    /// A worker has packed a block, or found that it does not shrink.
+    /// Takes a block that a worker has packed, or found not to shrink.
     pub(crate) fn done(&mut self, done: Done, ring: &mut Ring) {
         let plain = self.plain(done.number).len();
         self.row.done(done, plain, ring);
@@ -101,7 +101,7 @@ impl Outgoing {
         self.first + self.queue.len() as u64
     }
 
-    /// Whether there is a block that may go.
+    /// Whether there is a block to write for which the peer has room.
     pub(crate) fn has_next(&self) -> bool {
         self.next < self.end().min(self.granted)
     }
@@ -110,15 +110,15 @@ impl Outgoing {
 /// Blocks on their way from the peer.
 pub(crate) struct Incoming {
     pub(crate) posted: VecDeque<VacantBlock>,
-    /// Blocks that have come and do not lie in posted ones yet.
+    /// Blocks that have arrived and do not lie in posted ones yet.
     pub(crate) row: RecvRow,
     /// A block that waits for a buffer to be read into.
     pub(crate) waiting: Option<Head>,
-    /// Blocks that were filled in this session.
+    /// Posted blocks that have been filled in this session.
     pub(crate) taken: u64,
-    /// What the peer knows of the above: blocks filled, and blocks filled and posted.
+    /// What the peer has been told: blocks filled, and blocks filled and posted.
     pub(crate) told: (u64, u64),
-    /// Polls that have found nothing to do since the peer should know more.
+    /// Polls that have found nothing to do while an acknowledgement was pending.
     waited: u8,
 }
 
@@ -128,44 +128,44 @@ impl Incoming {
         Self { posted, row, waiting: None, taken: 0, told: (0, 0), waited: 0 }
     }
 
-    /// A session begins.
+    /// Begins a session.
     pub(crate) fn begin(&mut self) {
         (self.taken, self.told, self.waited) = (0, (0, 0), 0);
     }
 
-    /// The number of the block that is due.
+    /// The number of the next block from the peer.
     pub(crate) fn due(&self) -> u64 {
         self.taken + self.row.len() as u64
     }
 
-    /// What the peer is told.
+    /// The current acknowledgement: blocks filled, and blocks filled and posted.
     pub(crate) fn news(&self) -> (u64, u64) {
         let room = self.posted.len().min(usize::from(u16::MAX));
         (self.taken, self.taken + room as u64)
     }
 
-    /// Whether there are news that wait for a record to go with.
+    /// Whether an acknowledgement is pending that still waits for a record to ride on.
     pub(crate) fn is_waiting(&self, patience: u8) -> bool {
         self.owes() && self.waited < patience
     }
 
-    /// Whether there are news, which go with the next record.
+    /// Whether an acknowledgement is pending: the peer has not been told the current state.
     pub(crate) fn owes(&self) -> bool {
         self.told != self.news()
     }
 
-    /// A poll has found nothing to do.
+    /// Counts a poll that has found nothing to do.
     pub(crate) fn wait(&mut self) {
         self.waited = if self.owes() { self.waited.saturating_add(1) } else { 0 };
     }
 
-    /// The news have waited long enough.
+    /// Ends the wait of a pending acknowledgement.
     pub(crate) fn hurry(&mut self) {
         self.waited = u8::MAX;
     }
 
-    /// Whether the news get a record of their own: `untold` blocks were taken, the peer has room for no more than half of what is posted, or
-    /// there was nothing else to say for `patience` polls.
+    /// Whether the pending acknowledgement gets a record of its own: `untold` blocks were taken, the peer has room for no more than half of
+    /// what is posted, or `patience` polls had nothing else to send.
     pub(crate) fn is_due(&self, untold: u64, patience: u8) -> bool {
         let (taken, end) = self.news();
         let (known, left) = (self.told.0, self.told.1.saturating_sub(taken));
@@ -173,7 +173,7 @@ impl Incoming {
         self.owes() && (taken - known >= untold || is_short || self.waited >= patience)
     }
 
-    /// The peer knows the news as soon as it has what is written next.
+    /// Notes that the record queued next carries the acknowledgement.
     pub(crate) fn tell(&mut self) {
         (self.told, self.waited) = (self.news(), 0);
     }

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use super::{Link, State};
 use crate::ring::Ring;
 
-/// How much is left to do for a node that ends.
+/// How much an ending node still does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Haste {
     Little,
@@ -13,14 +13,14 @@ pub(crate) enum Haste {
 }
 
 impl<S: Read + Write> Link<S> {
-    /// This node is about to end. Blocks that come from now on are not taken, so that their sender gets them back.
+    /// Prepares for the end of this node. Blocks that arrive from now on are not taken, so their sender gets them back.
     pub(crate) fn begin_farewell(&mut self, ring: &mut Ring) {
         self.incoming.row.forget(ring);
         self.leaving = Some(vec![0; self.limits.longest].into());
     }
 
-    /// Hands over what was submitted, or no more than is on its way with `Haste::Much`, then says goodbye, on the next connection if
-    /// this one ends meanwhile. Whether the peer knows, or there is nothing to be known.
+    /// Sends what was submitted, or with `Haste::Much` only what is already on its way, then says goodbye, on the next connection if
+    /// this one ends meanwhile. Returns whether the peer has answered the goodbye, or needs none.
     pub(crate) fn poll_farewell(&mut self, haste: Haste, ring: &mut Ring) -> bool {
         while self.out.pop_taken(ring.now).is_some() {}
         if self.ended || self.state != State::Up {

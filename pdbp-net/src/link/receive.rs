@@ -1,4 +1,4 @@
-//! What a link reads, and where it goes.
+//! The receiving side of a link: where what it reads goes.
 
 use std::io::{Read, Write};
 
@@ -9,11 +9,11 @@ use crate::error::{Lost, Malformed, NetError};
 use crate::framing::{Came, Head};
 use crate::ring::Ring;
 
-/// Frames that one poll reads.
+/// Maximum frames read per poll.
 const FRAMES: usize = 16;
 
 impl<S: Read + Write> Link<S> {
-    /// Hands on what has been expanded, if its turn has come.
+    /// Delivers the next block of the ring if it has been expanded.
     pub(super) fn deliver(&mut self, ring: &mut Ring) -> Option<Completion<NetError>> {
         let posted = self.incoming.posted.front_mut()?.bytes_mut();
         match self.incoming.row.deliver(posted, ring)? {
@@ -25,7 +25,7 @@ impl<S: Read + Write> Link<S> {
         }
     }
 
-    /// A block lies in the one that was posted first, so many bytes of it.
+    /// Hands out the block that was posted first, which now holds `length` bytes.
     fn received(&mut self, length: usize) -> Option<Completion<NetError>> {
         let block = self.incoming.posted.pop_front()?;
         self.incoming.taken += 1;
@@ -33,7 +33,7 @@ impl<S: Read + Write> Link<S> {
         Some(Completion::Received { peer: self.peer, block: block.into_arrived(length) })
     }
 
-    /// Reads until a block is complete or there is no more.
+    /// Reads until a block is complete or nothing more has arrived, at most [`FRAMES`] frames.
     pub(super) fn read(&mut self, ring: &mut Ring) -> Option<Completion<NetError>> {
         if let Some(head) = self.incoming.waiting.take()
             && let Err(what) = self.begin_block(head, ring)
@@ -41,7 +41,7 @@ impl<S: Read + Write> Link<S> {
             self.lose(what.into(), ring);
         }
         for _ in 0..FRAMES {
-            // A session that is about to begin gets nothing before that, and a block nothing before there is room for it.
+            // Read nothing before an agreed session has begun, nor while a block waits for a buffer.
             let waits = self.next_session.is_some() || self.incoming.waiting.is_some();
             let connection = self.connection.as_mut().filter(|connection| connection.readable && !waits)?;
             let incoming = &mut self.incoming;
@@ -60,7 +60,7 @@ impl<S: Read + Write> Link<S> {
                 Ok(Came::Head(head)) => self.follow(head, ring).map_err(Lost::from),
                 Ok(Came::Block(_)) if self.leaving.is_some() => Ok(()),
                 Ok(Came::Block(_)) if self.again.take().is_some() => {
-                    // The peer is told anew what was taken.
+                    // Makes an acknowledgement due again.
                     self.incoming.told.1 = 0;
                     Ok(())
                 }
@@ -79,14 +79,14 @@ impl<S: Read + Write> Link<S> {
         None
     }
 
-    /// A block has been read. Its length, if it lies in the one that was posted first.
+    /// Handles a block that has been read completely. Returns its length if it lies in the block that was posted first.
     fn read_block(&mut self, length: usize, ring: &mut Ring) -> Result<Option<usize>, Malformed> {
         let (number, place) = (self.incoming.due(), self.incoming.row.len());
         let block = self.incoming.posted.get_mut(place).ok_or(Malformed::NoRoom)?;
         self.incoming.row.read(number, length, block.bytes_mut(), ring)
     }
 
-    /// A block comes: where does it go?
+    /// Decides where the block announced by `head` goes.
     pub(super) fn begin_block(&mut self, head: Head, ring: &mut Ring) -> Result<(), Malformed> {
         let Some(connection) = &mut self.connection else { return Ok(()) };
         let incoming = &mut self.incoming;

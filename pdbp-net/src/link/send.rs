@@ -1,4 +1,4 @@
-//! What a link writes.
+//! The sending side of a link.
 
 use std::io::{Read, Write};
 
@@ -8,7 +8,7 @@ use crate::framing::{Head, Kind};
 use crate::ring::Ring;
 
 impl<S: Read + Write> Link<S> {
-    /// Writes blocks and what else the peer is to know.
+    /// Writes blocks and acknowledgements.
     pub(super) fn write(&mut self, ring: &mut Ring) {
         self.fill(ring);
         let Some(connection) = &mut self.connection else { return };
@@ -22,7 +22,7 @@ impl<S: Read + Write> Link<S> {
         }
     }
 
-    /// Makes records of what there is to say. Each tells what was taken and posted.
+    /// Queues records for what there is to send. Each carries an acknowledgement: what was taken and posted.
     fn fill(&mut self, ring: &mut Ring) {
         let (out, incoming) = (&mut self.out, &mut self.incoming);
         let Some(connection) = self.connection.as_mut().filter(|c| c.opened && !c.said_bye) else { return };
