@@ -1,4 +1,4 @@
-//! A wrapper that remembers the last operations and completions of a transport.
+//! A wrapper that keeps the latest operations and completions of a transport.
 //!
 //! ```
 //! use pdbp_core::umb::HeapMemory;
@@ -44,7 +44,7 @@ pub enum What {
     Return,
     /// An operation was refused as busy.
     Busy,
-    /// An operation was refused since its peer has failed or does not exist.
+    /// An operation was refused because its peer has failed or does not exist.
     Gone,
     /// An operation was refused for another reason.
     Refused,
@@ -62,16 +62,16 @@ pub enum What {
     PeerRestored,
 }
 
-/// One thing that happened.
+/// One recorded event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Reading of the clock.
     pub at: u64,
-    /// What.
+    /// What happened.
     pub what: What,
     /// The other node.
     pub peer: NodeId,
-    /// The block, but for [`What::PeerFailed`] and [`What::PeerRestored`].
+    /// The block, except for [`What::PeerFailed`] and [`What::PeerRestored`].
     pub block: Option<BlockId>,
     /// Bytes of header and body; 0 for a vacant block.
     pub length: usize,
@@ -88,7 +88,7 @@ impl fmt::Display for Record {
     }
 }
 
-/// A transport that records what it does, in a ring of the last records.
+/// A transport that records its activity in a ring of the latest records.
 pub struct Tracer<T> {
     inner: T,
     recording: Recording,
@@ -99,8 +99,8 @@ pub struct Tracer<T> {
 }
 
 impl<T: Transport> Tracer<T> {
-    /// Records the last `most` things that `inner` does. They are numbered from 0; [`with_clock`](Self::with_clock) gives them
-    /// times instead.
+    /// Records the last `most` events of `inner`. They are numbered from 0; [`with_clock`](Self::with_clock) gives them times
+    /// instead.
     pub fn new(inner: T, most: usize) -> Self {
         let mut number = 0..;
         Self::with_clock(inner, most, move || number.next().unwrap_or(u64::MAX))
@@ -112,22 +112,22 @@ impl<T: Transport> Tracer<T> {
         Self { inner, recording: Recording::On, clock: Box::new(clock), records, most, lost: 0 }
     }
 
-    /// Starts or stops recording. What was recorded stays.
+    /// Starts or stops recording. Earlier records remain.
     pub fn set_recording(&mut self, recording: Recording) {
         self.recording = recording;
     }
 
-    /// What happened, oldest first.
+    /// The records, oldest first.
     pub fn trace(&self) -> impl Iterator<Item = &Record> {
         self.records.iter()
     }
 
-    /// Records that had to make room for newer ones.
+    /// Number of records that had to make room for newer ones.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// The transport within.
+    /// The wrapped transport.
     pub fn inner_mut(&mut self) -> &mut T {
         &mut self.inner
     }
@@ -147,7 +147,7 @@ impl<T: Transport> Tracer<T> {
 }
 
 impl<T> fmt::Display for Tracer<T> {
-    /// A line per record.
+    /// Writes a line per record.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.lost > 0 {
             writeln!(f, "({} records before these)", self.lost)?;
