@@ -19,8 +19,8 @@ use crate::progress::Observer;
 use crate::sources::attend;
 use crate::streams::{StreamNo, Streams};
 
-/// Runs all passes in this process, decoded by `codec` and analysed in `place`; `observer` is told of streams that are done from any
-/// thread, of their scores at the end of each pass.
+/// Runs all passes in this process, decoded by `codec` and analysed in `place`. `observer` learns of finished streams from any thread, and of their
+/// scores at the end of each pass.
 ///
 /// # Errors
 ///
@@ -81,7 +81,7 @@ pub fn run(
     Ok(outcome)
 }
 
-/// Tells what a pass has brought; `before` it there were so many scores and faults.
+/// Reports what a pass has brought: the scores and faults beyond these numbers.
 fn tell(observer: &dyn Observer, outcome: &Outcome, (arrivals, faults): (usize, usize)) {
     observer.scored(outcome.arrivals.get(arrivals..).unwrap_or_default());
     outcome.faults.iter().skip(faults).for_each(|fault| observer.fault(fault));
@@ -96,7 +96,7 @@ struct Worker {
     work: Work,
     arrivals: Vec<Arrival>,
     faults: Vec<Fault>,
-    /// Why it does no more.
+    /// Why it has stopped.
     error: Option<ScoreError>,
 }
 
@@ -139,7 +139,7 @@ impl Worker {
         }
     }
 
-    /// Shows and analyses what this worker takes of a pass, as long as nothing fails.
+    /// Shows and analyses this worker's share of a pass, as long as nothing fails.
     fn show(
         &mut self,
         streams: &Streams,
@@ -186,7 +186,7 @@ impl Worker {
         }
     }
 
-    /// Shows what live sources have sent; how much that was.
+    /// Shows what live sources have sent. Returns how many pictures.
     fn look(&mut self, streams: &Streams, followers: &mut [(StreamNo, Follower)], pass: u32) -> usize {
         let mut found = 0;
         for (stream, follower) in followers {
@@ -199,7 +199,7 @@ impl Worker {
         found
     }
 
-    /// Takes in what has been scored.
+    /// Collects scores.
     fn collect(&mut self) {
         while let Some((header, scores, sight)) = self.handover.scorer.take() {
             self.work.analysed += 1;
@@ -246,11 +246,11 @@ impl Worker {
     }
 }
 
-/// Where a frame waits in its wire form between decoding and analysis.
+/// Holds a frame in its wire form between decoding and analysis.
 struct Handover {
     scorer: Scorer,
     message: Vec<u8>,
-    /// What became of a picture that needed no frame.
+    /// The result for a picture that needed no frame.
     pushed: Option<Result<(), ScoreError>>,
 }
 
@@ -271,7 +271,7 @@ impl Handover {
 
     fn score(&mut self, work: &mut Work) -> Result<(), ScoreError> {
         let mut watch = Stopwatch::start();
-        // Nobody else brings frames: a device begins at once, or when it is done with others.
+        // Nobody else brings frames: a device starts at once, or when it has finished others.
         let pushed = self.pushed.take().unwrap_or_else(|| self.scorer.push(&self.message));
         let scored = pushed.and_then(|()| self.scorer.rest());
         work.analyse_ns += watch.lap();

@@ -38,7 +38,7 @@ use crate::report::csv::text;
 /// The first line of the table. `change` is empty for the first picture of a piece, which is not compared with another.
 pub const HEADER: &str = "clip,class,piece,picture,blur,blockiness,smoothness,black,change\n";
 
-/// Bytes of clips whose pieces are under way at a time, unless one alone has more.
+/// Bytes of clips whose pieces are in flight, unless a single clip has more.
 const WINDOW: usize = 128 << 20;
 
 /// A part of a clip that can be decoded by itself.
@@ -50,17 +50,17 @@ pub struct Piece {
     data: Bytes,
 }
 
-/// What came of a piece.
+/// The result of a piece.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Measured {
     first: u32,
-    /// Of each picture blur, blockiness, smoothness and blackness, and how far it differs from the one before.
+    /// For each picture blur, blockiness, smoothness and blackness, and its difference from the previous one.
     scores: Vec<([f32; 4], Option<f32>)>,
     /// Why there are no more.
     fault: Option<String>,
 }
 
-/// What came of a clip.
+/// The result of a clip.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Joined {
     lines: Bytes,

@@ -1,4 +1,4 @@
-//! What decoders have in common, and which one is used.
+//! The common interface of decoders, and the choice of one.
 
 use core::fmt;
 use core::ops::Range;
@@ -18,30 +18,30 @@ use crate::annexb::{Index, PictureSize, Standard};
 /// Where pictures go.
 pub(super) type Take<'a> = dyn FnMut(&Yuv<'_>) + 'a;
 
-/// Decodes one stream at a time, and returns its pictures in the order in which they are shown.
+/// Decodes one stream at a time, and returns its pictures in display order.
 ///
-/// After an error it must not be used again: what it does then is not defined.
+/// After an error it must not be used again: its behaviour is then undefined.
 pub(super) trait Decoder: Send {
-    /// Decodes one picture, all of its slices, with the parameter sets before it if the decoder has not seen them: `pieces` of `data`, in
-    /// order. Hands the picture that is to be shown next to `take`, unless the order of the pictures is not certain yet.
+    /// Decodes one picture, all of its slices, with the preceding parameter sets if the decoder has not seen them: `pieces` of `data`, in order.
+    /// Hands the picture that is displayed next to `take`, unless the order of the pictures is not certain yet.
     ///
     /// # Errors
-    /// What the decoder does not like.
+    /// The decoder's complaint.
     fn decode(&mut self, data: &[u8], pieces: &[Range<usize>], take: &mut Take<'_>) -> Result<(), String>;
 
     /// Hands out the pictures that were kept back. An entry point must follow, of any stream.
     ///
     /// # Errors
-    /// What the decoder does not like.
+    /// The decoder's complaint.
     fn drain(&mut self, take: &mut Take<'_>) -> Result<(), String>;
 
-    /// What the last error was of.
+    /// The source of the last error.
     fn fault(&self) -> Fault {
         Fault::Stream
     }
 }
 
-/// What an error of a decoder is of.
+/// The source of a decoder's error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     /// The stream, which is damaged.
@@ -53,7 +53,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    /// What is said of the picture that was fed.
+    /// The error reported for the picture that was fed.
     pub(super) fn error(self, picture: u32, reason: String) -> DecodeError {
         match self {
             Self::Stream | Self::Process => DecodeError::Damaged { picture, reason },
@@ -62,18 +62,18 @@ impl Fault {
     }
 }
 
-/// With whom a decoder shares its process, if it is not in this one.
+/// Who shares a decoder's process, if it is not in this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Company {
     /// With others of its thread.
     Others,
-    /// With nobody, since it crashed before.
+    /// Nobody, since it crashed before.
     Alone,
-    /// With those that decode once more what the live page shows.
+    /// Those that decode pictures again for the live page.
     Viewers,
 }
 
-/// Decoders cannot be put into processes of their own.
+/// Decoders cannot be put into separate processes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("--isolate: {reason}")]
 pub struct NotIsolated {
@@ -88,7 +88,7 @@ const OPENH264: &str = "openh264";
 /// The name of that of a GPU.
 const NVDEC: &str = "nvdec";
 
-/// The decoder that is wanted cannot be used.
+/// The decoder asked for cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoCodec {
@@ -99,7 +99,7 @@ pub enum NoCodec {
     #[cfg(feature = "cuda")]
     #[error(transparent)]
     Nvdec(#[from] NoNvdec),
-    /// NVDEC, with which the program was not built.
+    /// NVDEC, but the program was built without it.
     #[cfg(not(feature = "cuda"))]
     #[error(
         "this program was built without its feature cuda; build it with `--features cuda`, or use --decoder libav"
@@ -107,10 +107,10 @@ pub enum NoCodec {
     NotBuilt,
 }
 
-/// The decoder that a user wants.
+/// The user's choice of decoder.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Wanted {
-    /// libavcodec where there is one that can be used, else openh264.
+    /// libavcodec where a usable one exists, otherwise openh264.
     #[default]
     Auto,
     /// libavcodec, the newest that the system's loader finds.
@@ -123,7 +123,7 @@ pub enum Wanted {
     File(PathBuf),
 }
 
-/// The text is none of `auto`, `libav`, `openh264`, `nvdec` and no path.
+/// The text is none of `auto`, `libav`, `openh264`, `nvdec`, nor a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "use auto, libav, openh264, nvdec, or the path of a library, such as /opt/ffmpeg/lib/libavcodec.so.61"
@@ -133,7 +133,7 @@ pub struct UnknownDecoder;
 impl FromStr for Wanted {
     type Err = UnknownDecoder;
 
-    /// The name of a choice, or a path, which has a `/`.
+    /// Parses the name of a choice, or a path, which contains a `/`.
     fn from_str(text: &str) -> Result<Self, UnknownDecoder> {
         match text {
             "auto" => Ok(Self::Auto),
@@ -158,8 +158,8 @@ impl fmt::Display for Wanted {
     }
 }
 
-/// What makes decoders; its default is openh264, which is always there, where that of a user is [`Wanted::Auto`]. All give the same pictures, bit by bit, but for B pictures by
-/// openh264, which differ a little.
+/// Creates decoders. The default is openh264, which is always available; the user's default is [`Wanted::Auto`]. All give the same pictures, bit
+/// for bit, except for B pictures by openh264, which differ a little.
 ///
 /// ```
 /// use pdbp_video::{clips, decode::{Codec, Sampler, Wanted}};
@@ -174,7 +174,7 @@ pub struct Codec {
     libav: Option<&'static Libav>,
     #[cfg(feature = "cuda")]
     nvdec: Option<&'static Nvdec>,
-    /// Why it is not libavcodec, which was looked for.
+    /// Why it is not libavcodec, if that was looked for.
     why_not: Option<&'static str>,
     largest: Largest,
     for_viewers: bool,
@@ -183,10 +183,10 @@ pub struct Codec {
 }
 
 impl Codec {
-    /// The one that is wanted.
+    /// Returns the one asked for.
     ///
     /// # Errors
-    /// [`NoCodec`] if only libavcodec, or only NVDEC, will do, and there is none that can be used.
+    /// [`NoCodec`] if only libavcodec, or only NVDEC, will do, and none can be used.
     pub fn choose(wanted: &Wanted) -> Result<Self, NoCodec> {
         let libav = match wanted {
             Wanted::OpenH264 => return Ok(Self::default()),
@@ -244,19 +244,19 @@ impl Codec {
         self.is_libav() || standard == Standard::H264
     }
 
-    /// The same for pictures of up to that size. Without it the limit is that of [`Largest::default`].
+    /// The same for pictures of up to that size. By default the limit is [`Largest::default`].
     #[must_use]
     pub fn up_to(self, largest: Largest) -> Self {
         Self { largest, ..self }
     }
 
-    /// The same for a page that shows pictures: its decoders are with none that measures.
+    /// The same for a page that shows pictures: its decoders share no process with those that measure.
     #[must_use]
     pub(crate) fn for_viewers(self) -> Self {
         Self { for_viewers: true, ..self }
     }
 
-    /// Whether pictures of that size, before they are cropped, are decoded.
+    /// Checks that pictures of this size, before cropping, are decoded.
     ///
     /// # Errors
     /// [`DecodeError::TooLarge`] if not.
@@ -271,10 +271,10 @@ impl Codec {
         Err(DecodeError::TooLarge { coded, largest, remedy })
     }
 
-    /// The same of all entry points of a stream.
+    /// The same for all entry points of a stream.
     ///
     /// # Errors
-    /// As above, of the largest.
+    /// As for [`admits`](Self::admits), for the largest.
     pub fn admits_all(&self, index: &Index) -> Result<(), DecodeError> {
         index.largest().map_or(Ok(()), |coded| self.admits(coded))
     }
@@ -287,13 +287,13 @@ impl Codec {
         None
     }
 
-    /// The same with its decoders in processes of their own, which are `program`: one that begins with [`serve_isolated`](super::serve_isolated). A
-    /// decoder that crashes then ends no more than its process.
+    /// The same with decoders in separate processes, which run `program`: it must begin with [`serve_isolated`](super::serve_isolated). A decoder
+    /// that crashes then takes down only its process.
     ///
-    /// It is what is done last: another limit of sizes is not heard of there.
+    /// Call this last: the processes do not notice a later change of the size limit.
     ///
     /// # Errors
-    /// On other systems than Linux.
+    /// On systems other than Linux.
     #[cfg(target_os = "linux")]
     pub fn isolated(self, program: &Path) -> Result<Self, NotIsolated> {
         let other = if self.is_nvdec() { NVDEC } else { OPENH264 };
@@ -314,7 +314,7 @@ impl Codec {
         })
     }
 
-    /// What another process has been told to decode by.
+    /// The codec that another process was told to use.
     #[cfg(target_os = "linux")]
     pub(super) fn named(decoder: &Path) -> Result<Self, String> {
         if decoder == Path::new(OPENH264) {
@@ -327,7 +327,7 @@ impl Codec {
         Ok(Self { libav: Some(libav), ..Self::default() })
     }
 
-    /// Processes that decode for this one.
+    /// Ids of processes that decode for this one.
     pub(super) fn process_ids(&self) -> Vec<u32> {
         #[cfg(target_os = "linux")]
         return self.isolation.map_or_else(Vec::new, Isolation::process_ids);
@@ -335,7 +335,7 @@ impl Codec {
         Vec::new()
     }
 
-    /// A new decoder, in another process if they are isolated.
+    /// Creates a decoder, in another process if they are isolated.
     pub(super) fn decoder(
         &self,
         standard: Standard,
@@ -353,7 +353,7 @@ impl Codec {
         self.own_decoder(standard)
     }
 
-    /// A new decoder in this process.
+    /// Creates a decoder in this process.
     pub(super) fn own_decoder(&self, standard: Standard) -> Result<Box<dyn Decoder>, DecodeError> {
         if !self.decodes(standard) {
             return Err(DecodeError::NotDecoded { standard });
@@ -374,7 +374,7 @@ impl Codec {
     }
 }
 
-/// Its name, and version if there may be several; why it is not libavcodec, if that would have been taken.
+/// Its name, and version if there may be several; and why it is not libavcodec, if that would have been preferred.
 impl fmt::Display for Codec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         #[cfg(feature = "cuda")]

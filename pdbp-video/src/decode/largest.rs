@@ -5,8 +5,8 @@ use core::str::FromStr;
 
 use crate::annexb::PictureSize;
 
-/// The largest pictures that are decoded. A stream says in a few bytes how large its pictures are, and a decoder keeps up to 17 of them, so that
-/// without a limit one small hostile stream would take all memory. It is one of samples: the same pictures on edge are not larger.
+/// The largest pictures that are decoded. A few bytes of a stream set the size of its pictures, and a decoder keeps up to 17 of them, so without a
+/// limit one small hostile stream could take all memory. The limit counts samples: rotated pictures are no larger.
 ///
 /// ```
 /// use pdbp_video::decode::Largest;
@@ -29,12 +29,13 @@ impl Default for Largest {
 }
 
 impl Largest {
-    /// Whether pictures that have this size before they are cropped are decoded.
+    /// Whether pictures of this size, before cropping, are decoded.
     pub fn admits(self, coded: PictureSize) -> bool {
         coded.samples() <= self.0.samples()
     }
 
-    /// Samples that libavcodec and devices may take for a picture, whose rows they make longer. It is asked by streams that change after their size was looked at.
+    /// Samples that libavcodec and devices, which lengthen rows, may use for a picture. Applies to streams that change after their size was
+    /// checked.
     pub(super) fn padded_samples(self) -> u64 {
         let samples = self.0.samples();
         (samples + samples / 4 + (1 << 16)).min(i32::MAX as u64) // more it does not take
@@ -52,7 +53,7 @@ impl fmt::Display for Largest {
     }
 }
 
-/// The text is no size of pictures.
+/// The text is not a picture size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("give width and height, from 1 to 65535 each, such as 7680x4320")]
 pub struct NotLargest;

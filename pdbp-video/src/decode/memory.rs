@@ -13,9 +13,9 @@ use crate::clips::Clip;
 
 /// Part of the available memory that decoders may take, in percent; the rest is for blocks, clips and the system.
 const SHARE_PERCENT: u64 = 80;
-/// Decoders of a size of pictures that are measured together, at most.
+/// The most decoders of a picture size that are measured together.
 const MOST_DECODERS: u64 = 8;
-/// Luma samples that they have together, unless one has more.
+/// Luma samples that they have together, unless a single one has more.
 const MOST_SAMPLES: u64 = 2_000_000;
 /// Pictures that each decodes: a decoder keeps up to 16.
 const PICTURES: usize = 18;
@@ -30,21 +30,21 @@ impl Needs {
         Self(needs.into())
     }
 
-    /// Measures what decoders of `codec` take, on streams of `clips`. Takes some milliseconds for each size of pictures, seconds for very
-    /// large ones. `None` where the system does not tell how much memory a process has.
+    /// Measures the memory of `codec`'s decoders, on streams of `clips`. Takes some milliseconds for each picture size, seconds for very large
+    /// ones. `None` where the system does not report a process's memory.
     pub fn measure(codec: Codec, clips: &[Clip]) -> Option<Self> {
         let mut of_size: BTreeMap<_, Vec<&Clip>> = BTreeMap::new();
         for clip in clips {
             of_size.entry((clip.size().width, clip.size().height)).or_default().push(clip);
         }
-        // All live until the end: what one gave back the next would get, and it would seem to take nothing.
+        // All live until the end: memory returned by one would be reused by the next, which would seem to take nothing.
         let mut live = Vec::new();
         let mut needs = Self::default();
         for (size, clips) in of_size {
             let samples = u64::from(size.0) * u64::from(size.1);
             let number = (MOST_SAMPLES / samples.max(1)).clamp(2, MOST_DECODERS);
             let mut several = clips.into_iter().cycle();
-            // The first takes what is free already.
+            // The first one takes memory that is already free.
             live.extend(several.next().and_then(|clip| run(codec, clip)));
             let before = used_bytes(codec)?;
             let more = several.take(number as usize).filter_map(|clip| run(codec, clip)); // 8 at most
@@ -60,8 +60,8 @@ impl Needs {
         self.0.get(&(size.width, size.height)).copied().unwrap_or_default()
     }
 
-    /// How many of `sizes`, taken in order, can be followed at once with `available` bytes: each with a decoder, and the luma plane of the
-    /// picture that the next one is compared with.
+    /// How many of `sizes`, taken in order, can be followed at once with `available` bytes: each with a decoder, and the luma plane of its last
+    /// picture, for the comparison with the next one.
     pub fn streams_that_fit(&self, sizes: impl Iterator<Item = PictureSize>, available: u64) -> u32 {
         let mut left = available / 100 * SHARE_PERCENT;
         let mut count = 0;
@@ -92,13 +92,13 @@ impl core::fmt::Display for Needs {
 fn run(codec: Codec, clip: &Clip) -> Option<Follower> {
     let mut follower = Follower::new(codec, clip.index().entries.first()?);
     for _ in 0..PICTURES {
-        // A damaged picture is reported when it is measured.
+        // A damaged picture is reported during measurement.
         let _ = follower.step(clip, |_, _| ());
     }
     Some(follower)
 }
 
-/// What grows with each decoder: of the device's memory if decoders live there, else of the host's.
+/// What grows with each decoder: the device's used memory if decoders live there, otherwise the host's.
 fn used_bytes(codec: Codec) -> Option<u64> {
     if codec.is_nvdec() {
         // Counted from the top, since only differences matter.
@@ -107,7 +107,7 @@ fn used_bytes(codec: Codec) -> Option<u64> {
     resident_bytes(codec)
 }
 
-/// Memory of this process, and of those that decode for it, that is not shared with files, in bytes.
+/// Memory of this process, and of those that decode for it, that is not backed by files, in bytes.
 fn resident_bytes(codec: Codec) -> Option<u64> {
     let others = codec.process_ids().into_iter().map(|id| id.to_string());
     core::iter::once("self".to_owned()).chain(others).map(|process| resident_bytes_of(&process)).sum()
@@ -121,8 +121,8 @@ fn resident_bytes_of(process: &str) -> Option<u64> {
     field("smaps_rollup", "Anonymous:").or_else(|| field("status", "RssAnon:"))
 }
 
-/// Memory that decoders of `codec` can still take, in bytes: what the device has left if they live there, else what processes can take without
-/// swapping, `MemAvailable` of `/proc/meminfo`, and no more than the control groups of this process allow. `None` where the system does not tell.
+/// Memory that decoders of `codec` can still take, in bytes: what the device has left if they live there, otherwise what processes can take without
+/// swapping, `MemAvailable` of `/proc/meminfo`, within the limits of this process's control groups. `None` where the system does not report it.
 pub fn available_bytes(codec: Codec) -> Option<u64> {
     if codec.is_nvdec() {
         return codec.device_memory_left();
@@ -133,8 +133,8 @@ pub fn available_bytes(codec: Codec) -> Option<u64> {
     Some(left_in_groups(Path::new("/sys/fs/cgroup"), &groups).map_or(system, |left| left.min(system)))
 }
 
-/// The least that is left of the limits of these control groups, as `/proc/self/cgroup` tells them, and of those around them; `None` if there is no
-/// limit. In a container they may be told by names that the mounted folder has not, but its outermost group is there.
+/// The least that is left of the limits of these control groups, listed as in `/proc/self/cgroup`, and of their parents; `None` if there is no
+/// limit. In a container the listed names may not exist in the mounted folder, but its outermost group does.
 fn left_in_groups(mounted: &Path, groups: &str) -> Option<u64> {
     groups.lines().filter_map(|line| left_around(mounted, line)).min()
 }
@@ -145,7 +145,7 @@ fn left_around(mounted: &Path, line: &str) -> Option<u64> {
     let (controllers, path) = (parts.next()?, parts.next()?);
     let (folder, [limit, used, stale]) = match controllers {
         "" => (mounted.to_owned(), ["memory.max", "memory.current", "inactive_file "]),
-        // The same group may be told as one of several controllers.
+        // The same group may be listed for one of several controllers.
         _ if controllers.split(',').any(|controller| controller == "memory") => (
             mounted.join("memory"),
             ["memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "],
@@ -156,7 +156,7 @@ fn left_around(mounted: &Path, line: &str) -> Option<u64> {
         let text = |file: &str| fs::read_to_string(folder.join(group).join(file)).ok();
         let number = |file: &str| text(file)?.trim().parse::<u64>().ok();
         let (limit, used) = (number(limit)?, number(used)?);
-        // Files that nobody has read lately are given up for those who need memory.
+        // File pages that have not been read lately are reclaimed when memory is needed.
         let stat = text("memory.stat").unwrap_or_default();
         let free = stat.lines().find_map(|line| line.strip_prefix(stale)?.trim().parse().ok()).unwrap_or(0);
         Some(limit.saturating_sub(used.saturating_sub(free)))

@@ -316,9 +316,8 @@ impl Follower {
         Some(Self::new(codec, streams.entry(stream, 0)?.1))
     }
 
-    /// Feeds the next picture of `clip`, always the same one, and hands the image that comes out to `take` with its
-    /// number, in the order in which pictures are shown. `Ok(None)`: nothing came out yet; decoders keep the first pictures back, in
-    /// case of others that are shown before.
+    /// Feeds the next picture of `clip`, always the same one, and hands the picture that comes out to `take` with its number, in display order.
+    /// `Ok(None)`: nothing came out yet; decoders keep the first pictures back, in case others are displayed before them.
     ///
     /// # Errors
     ///
@@ -334,7 +333,7 @@ impl Follower {
         let index = clip.index();
         let mut pieces: Vec<Range<usize>> = Vec::new();
         if self.next >= index.pictures.len() || self.decoder.is_none() {
-            // At the end of the clip, and after an error: from the next entry point, with its parameter sets.
+            // At the end of the clip, and after an error: resume at the next entry point, with its parameter sets.
             let entry = index.entries.iter().find(|entry| entry.picture as usize >= self.next);
             let Some(entry) = entry.or(index.entries.first()) else { return Ok(None) };
             self.next = entry.picture as usize;
@@ -353,7 +352,7 @@ impl Follower {
         self.feed(clip.standard(), clip.data(), &pieces, take)
     }
 
-    /// The same for what a live source has sent; nothing if it has sent nothing.
+    /// The same for a live source's next unit; does nothing if it has sent nothing.
     fn step_live<R>(
         &mut self,
         source: &Source,
@@ -369,7 +368,7 @@ impl Follower {
             }
         };
         if unit.is_key {
-            // What it is may have changed.
+            // The kind of the stream may have changed.
             let refused = match Index::new(&unit.bytes) {
                 Err(error) => Some(error.to_string()),
                 Ok(_) if !self.codec.decodes(unit.standard) => {
@@ -389,7 +388,7 @@ impl Follower {
         }
         let all = 0..unit.bytes.len();
         let shown = self.feed(unit.standard, &unit.bytes, core::slice::from_ref(&all), take);
-        // Nobody is shown what has brought a decoder down, or was not decoded since the stream was given up.
+        // The page must not show units that have crashed a decoder, or were not decoded since the stream was given up.
         if shown.is_ok() && self.decoder.is_some() {
             source.decoded(unit);
         }
@@ -408,14 +407,14 @@ impl Follower {
         self.next += 1;
         let mut decoder = match self.decoder.take() {
             Some(decoder) => decoder,
-            // One that crashes again and again keeps nobody busy.
+            // A stream that crashes its decoder repeatedly must not occupy it.
             None if self.crashes.are_too_many() => return Ok(None),
             None => {
                 self.inside.clear();
                 self.codec.decoder(standard, self.crashes.company())?
             }
         };
-        // A decoder leaves pictures out without a word, such as those that refer to others before the one where it began.
+        // Decoders silently drop some pictures, such as those that refer to others before their first one.
         if self.inside.len() >= MOST_INSIDE {
             self.inside.pop_front();
         }

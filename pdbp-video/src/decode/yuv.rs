@@ -51,13 +51,13 @@ pub struct Yuv<'a> {
     on_device: Option<OnDevice>,
 }
 
-/// Where a picture lies on a device besides, as long as it is borrowed: its planes one behind the other, without padding.
+/// Where a device also has the picture, while it is borrowed: its planes back to back, without padding.
 #[cfg(feature = "cuda")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OnDevice {
     /// The device's number.
     pub(crate) ordinal: usize,
-    /// Of the first byte.
+    /// The address of the first byte.
     pub(crate) address: u64,
 }
 
@@ -93,7 +93,7 @@ impl<'a> Yuv<'a> {
         }
     }
 
-    /// The same picture, of which a device has a copy: as many bytes as the planes have, as long as it is borrowed.
+    /// The same picture, with a device's copy: as many bytes as the planes have, valid while it is borrowed.
     #[cfg(feature = "cuda")]
     pub(crate) fn with_copy(self, on_device: OnDevice) -> Self {
         Self { on_device: Some(on_device), ..self }

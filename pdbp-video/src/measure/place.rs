@@ -17,12 +17,12 @@ pub enum Wanted {
     Gpu,
 }
 
-/// Where the frames of a process are analysed. Clones are the same.
+/// Where the frames of a process are analysed. Clones share the devices.
 #[derive(Debug, Clone)]
 pub struct Place {
     #[cfg(feature = "cuda")]
     gpus: Vec<Gpu>,
-    /// Number of the analyser that has the first.
+    /// Number of the analyser that uses the first device.
     #[cfg(feature = "cuda")]
     first: usize,
     /// Whether the processor takes over when a device fails.
@@ -53,11 +53,11 @@ impl Place {
         }
     }
 
-    /// Where it is wanted, for up to `analysers` analysers that have numbers from `first` on. Those share the devices that the process
-    /// sees: number n has device n modulo devices. Which it sees, and in what order, `CUDA_VISIBLE_DEVICES` says.
+    /// Chooses the place, for up to `analysers` analysers numbered from `first` on. They share the devices that the process sees: analyser n uses
+    /// device n modulo the number of devices. `CUDA_VISIBLE_DEVICES` sets which devices it sees, and in what order.
     ///
     /// # Errors
-    /// [`NoGpu`] when only a GPU will do, and none can be used.
+    /// [`NoGpu`] if only a GPU will do, and none can be used.
     pub fn choose(wanted: Wanted, first: usize, analysers: usize) -> Result<Self, NoGpu> {
         if wanted == Wanted::Cpu || analysers == 0 {
             return Ok(Self::cpu());
@@ -67,7 +67,7 @@ impl Place {
             (Err(reason), Wanted::Gpu) => Err(NoGpu { reason }),
             (Err(reason), _) => {
                 let mut place = Self::cpu();
-                // Not what to do about it, which nobody may want.
+                // Without the remedy, which may be unwanted.
                 place.why_not = reason.split(';').next().map(str::to_owned);
                 Ok(place)
             }
@@ -78,7 +78,7 @@ impl Place {
     fn on_gpus(wanted: Wanted, first: usize, analysers: usize) -> Result<Self, String> {
         let open = || -> Result<Vec<Gpu>, GpuError> {
             let devices = pdbp_cuda::device::Cuda::count()?;
-            // Of those that are used, in the order in which analysers take them.
+            // The devices in use, in the order of the analysers.
             let used = (first..first.saturating_add(analysers)).take(devices);
             used.map(|number| Gpu::open(number % devices)).collect()
         };
@@ -105,7 +105,7 @@ impl Place {
     }
 }
 
-/// What the processor is called, and why it is not a GPU if one would have been taken.
+/// The name of the processor, and why it is not a GPU if one would have been preferred.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the processor")?;

@@ -11,10 +11,10 @@ use super::{Analyser, Compare, Place, Scores, Sight, Threads, Watchers};
 use crate::decode::Yuv;
 use crate::frame::{FrameError, FrameHeader, read_frame};
 
-/// A frame, and what the processor has seen of it.
+/// A frame, and the processor's observations of it.
 type Seen = (FrameHeader, Sight);
 
-/// Scores frames in the order in which they come.
+/// Scores frames in order.
 pub struct Scorer {
     watchers: Watchers,
     cpu: Analyser,
@@ -34,22 +34,22 @@ pub struct Scorer {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScoreError {
-    /// What came is none.
+    /// The message is not a frame.
     #[error(transparent)]
     Frame(#[from] FrameError),
     /// The device has failed.
     #[error("{device}: {reason}. With --analyse auto the processor takes over when a device fails")]
     Device {
-        /// Which.
+        /// The device.
         device: String,
-        /// What it said.
+        /// Its error.
         reason: String,
     },
 }
 
 impl Scorer {
-    /// The scorer of analyser `number`, which splits large frames among threads of the processor as `threads` says. What is black or
-    /// frozen the processor finds in any case.
+    /// The scorer of analyser `number`, which splits large frames among threads of the processor according to `threads`. The processor always
+    /// detects black and frozen pictures.
     pub fn new(place: &Place, number: usize, threads: Threads, compare: Compare) -> Self {
         #[cfg(feature = "cuda")]
         let gpu = place.gpu(number);
@@ -73,13 +73,13 @@ impl Scorer {
     /// Takes a frame in its wire form.
     ///
     /// # Errors
-    /// It is none, or the device has failed.
+    /// The message is not a frame, or the device has failed.
     pub fn push(&mut self, frame: &[u8]) -> Result<(), ScoreError> {
         let (header, picture) = read_frame(frame)?;
         self.push_picture(*header, &picture)
     }
 
-    /// Takes a picture that is in no frame.
+    /// Takes a picture that is not in a frame.
     ///
     /// # Errors
     /// The device has failed.
@@ -100,7 +100,7 @@ impl Scorer {
         Ok(())
     }
 
-    /// Takes in what a device has done.
+    /// Collects what a device has finished.
     ///
     /// # Errors
     /// The device has failed.
@@ -110,7 +110,7 @@ impl Scorer {
         Ok(())
     }
 
-    /// Says that there is nothing else to do now, so that a device begins with what it has.
+    /// Tells the scorer that there is nothing else to do now, so that a device starts on what it has.
     ///
     /// # Errors
     /// The device has failed.
@@ -130,7 +130,7 @@ impl Scorer {
         Ok(())
     }
 
-    /// The next frame that is scored.
+    /// Takes the next scored frame.
     pub fn take(&mut self) -> Option<(FrameHeader, Scores, Sight)> {
         let ((header, sight), scores) = self.scored.pop_front()?;
         Some((header, scores, sight))
@@ -144,12 +144,12 @@ impl Scorer {
         0
     }
 
-    /// What went wrong without ending the work, once.
+    /// A problem that did not end the work, reported once.
     pub fn take_note(&mut self) -> Option<String> {
         self.note.take()
     }
 
-    /// What has scored how many frames.
+    /// How many frames the processor and each device have scored.
     pub fn shares(&self) -> impl Iterator<Item = &(String, u64)> {
         let shares = [
             #[cfg(feature = "cuda")]
@@ -181,7 +181,7 @@ impl Scorer {
         }
     }
 
-    /// The device has failed: ends the work, or gives it to the processor.
+    /// The device has failed: ends the work, or passes it to the processor.
     fn fail(&mut self, error: &DeviceError) -> Result<(), ScoreError> {
         let (device, reason) = (self.by_gpu.0.clone(), error.to_string());
         if !self.falls_back {

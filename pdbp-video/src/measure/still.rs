@@ -13,12 +13,12 @@ use crate::decode::Yuv;
 
 /// Largest luma that counts as black: a tenth of the way from black, 16, to white, 235.
 const BLACK: u8 = 37;
-/// Share of black samples from which on a picture is black.
+/// Share of black samples above which a picture is black.
 const BLACK_SHARE: f32 = 0.98;
 /// Levels of change below which a picture repeats the one before: 60 dB below 255.
 const REPEAT: f32 = 0.255;
-/// Repeats in a row that are a freeze: a fifth of a second of 25 pictures. One may be how a film came to more pictures a second, and encoders
-/// leave still scenes as they are for some.
+/// Repeats in a row that count as a freeze: a fifth of a second at 25 pictures. A single repeat may come from a film's conversion to a higher
+/// picture rate, and encoders leave still scenes unchanged for several.
 const FREEZE: u32 = 5;
 
 /// What a picture shows.
@@ -26,8 +26,8 @@ const FREEZE: u32 = 5;
 pub struct Sight {
     /// Share of the luma samples that are black, 0 to 1.
     pub black: f32,
-    /// Mean absolute difference of the luma samples from those of the picture before, in levels (0 to 255); `None` if there is no such
-    /// picture, or one of another size.
+    /// Mean absolute difference of the luma samples from those of the previous picture, in levels (0 to 255); `None` if there is no previous
+    /// picture of the same size.
     pub change: Option<f32>,
 }
 
@@ -43,7 +43,7 @@ impl Sight {
     }
 }
 
-/// Compares pictures of a stream with those before. Keeps the luma plane of one.
+/// Compares pictures of a stream with the previous ones. Keeps the luma plane of one.
 ///
 /// ```
 /// use pdbp_video::{clips, decode, measure::Watcher};
@@ -74,12 +74,12 @@ impl Watcher {
     }
 }
 
-/// How many luma samples are black, and by how much all differ from those of the picture before, which they take the place of.
+/// Counts black luma samples, and sums the differences from the previous picture's samples, which are replaced.
 #[multiversion(targets("x86_64+avx2"))]
 fn compare(picture: &Yuv<'_>, luma: &mut [u8]) -> (u64, u64) {
     let (mut black, mut change) = (0u64, 0u64);
     for (before, now) in luma.chunks_exact_mut(picture.size().width.into()).zip(picture.luma_rows()) {
-        // Rows have less than 65,536 samples: these sums have room in 32 bits, and so the loops become vectors.
+        // Rows have less than 65,536 samples: these sums fit into 32 bits, so that the loops are vectorised.
         black += u64::from(now.iter().map(|sample| u32::from(*sample <= BLACK)).sum::<u32>());
         let apart = before.iter().zip(now).map(|(before, now)| u32::from(before.abs_diff(*now)));
         change += u64::from(apart.sum::<u32>());
@@ -88,10 +88,10 @@ fn compare(picture: &Yuv<'_>, luma: &mut [u8]) -> (u64, u64) {
     (black, change)
 }
 
-/// Whether pictures are compared with the ones before.
+/// Whether pictures are compared with the previous ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compare {
-    /// With the one before of the same stream.
+    /// With the previous one of the same stream.
     Streams,
     /// With none: they are samples that do not follow one another.
     Nothing,
@@ -106,7 +106,7 @@ pub struct Watchers {
 }
 
 impl Watchers {
-    /// Of no streams yet.
+    /// Creates watchers for no streams yet.
     pub fn new(compare: Compare) -> Self {
         Self { compare, any: Watcher::default(), of: HashMap::new() }
     }
@@ -123,14 +123,14 @@ impl Watchers {
     }
 }
 
-/// What was seen of one stream.
+/// Observations of one stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Black pictures.
     pub black: u32,
     /// Pictures that repeat the one before.
     pub repeats: u32,
-    /// Most repeats in a row: the longest freeze, if there are five or more.
+    /// Most repeats in a row: the longest freeze, if five or more.
     pub freeze: u32,
     /// Number of the first of them.
     pub freeze_from: u32,
@@ -157,7 +157,7 @@ impl Tally {
         }
     }
 
-    /// Whether its pictures have frozen at some time.
+    /// Whether its pictures have ever frozen.
     pub fn froze(&self) -> bool {
         self.freeze >= FREEZE
     }

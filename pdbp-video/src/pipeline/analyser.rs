@@ -20,11 +20,11 @@ use crate::frame::{Assembler, ScoreRecord};
 use crate::measure::{ScoreError, Scorer, Threads};
 use crate::plan::Pair;
 
-/// How long frames that have gathered for a device wait for more.
+/// How long frames gathered for a device wait for more.
 const GATHER: Duration = Duration::from_micros(20);
-/// How often a device is asked whether it is done, if no frame comes before.
+/// How often a device is polled, if no frame comes before.
 const LOOK: Duration = Duration::from_micros(100);
-/// How long scores that found no room wait for the next try, if no frame comes before.
+/// How long scores that found no room wait for the next attempt, if no frame comes before.
 const RETRY: Duration = Duration::from_micros(500);
 
 /// Scores the frames of one stream, until it ends.
@@ -76,7 +76,7 @@ pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> 
     }
     analyser.have(Scorer::finish)?;
     for record in &analyser.kept {
-        // The decoder is done; whatever fills the row now is read by others.
+        // The decoder has finished; whatever fills the row now is read by others.
         part.send_value(console, record).map_err(|error| error.to_string())?;
     }
     part.flush();
@@ -103,7 +103,7 @@ struct Analyser<'a> {
     node: u16,
     job: &'a Job<'a>,
     scorer: Scorer,
-    /// Whether the scorer knows that no frame has come since.
+    /// Whether the scorer has been told that there is nothing else to do.
     resting: bool,
     work: Work,
     /// Scores that found no room yet.
@@ -121,7 +121,7 @@ impl Analyser<'_> {
         }
     }
 
-    /// Has the scorer do something, and takes what is scored.
+    /// Makes the scorer do something, and takes the scores.
     fn have(&mut self, act: impl FnOnce(&mut Scorer) -> Result<(), ScoreError>) -> Result<(), String> {
         let mut watch = Stopwatch::start();
         act(&mut self.scorer).map_err(|error| error.to_string())?;
@@ -134,7 +134,7 @@ impl Analyser<'_> {
         Ok(())
     }
 
-    /// Sends what there is room for.
+    /// Sends as much as there is room for.
     fn send_kept(&mut self) -> Result<(), String> {
         while let Some(record) = self.kept.front() {
             match self.part.try_send(self.console, bytemuck::bytes_of(record)) {

@@ -16,7 +16,7 @@ use crate::plan::{Layout, Pair, Side};
 use crate::progress::Observer;
 use crate::streams::StreamNo;
 
-/// Leads the run; `None` if it failed, which the job then knows.
+/// Leads the run; `None` if it failed, which the job then records.
 pub(super) fn run(node: &Node, job: &Job<'_>, observer: &dyn Observer) -> Option<Outcome> {
     let part = match node.register(CONSOLE_NAME, PartKind::Cpu) {
         Ok(part) => part,
@@ -62,7 +62,7 @@ fn lead(
         || console.outcome.decoding.is_some() && console.far.nodes == 0
     {
         if let Err(error) = console.take() {
-            // They are told that it is over.
+            // They must be told that the run is over.
             stewards.append(&mut console.far.stewards);
             decoders.extend(console.far.decoders.values());
             return Err(error);
@@ -79,28 +79,28 @@ fn lead(
         console.pass(pass, decoders)?;
     }
     console.end(decoders, stewards)?;
-    // Those of the other cluster have waited for the word that all is here.
+    // Those of the other cluster have waited for confirmation that everything has arrived.
     console.order(stewards.get(own..).unwrap_or_default(), Orders::Stop)?;
     Ok(console.outcome)
 }
 
-/// What a pass has brought so far.
+/// The progress of a pass.
 #[derive(Debug, Default)]
 struct Tally {
-    /// Decoders that are done with the pass.
+    /// Decoders that have finished the pass.
     done: usize,
     /// Frames that they sent.
     frames: u64,
     /// Scores that have arrived.
     scores: u64,
-    /// Streams of which the progress display knows.
+    /// Streams that the progress display counts.
     shown: u64,
 }
 
-/// Parts of another cluster, which say that they are there.
+/// Parts of another cluster, which announce themselves.
 #[derive(Debug, Default)]
 struct Far {
-    /// Nodes of the cluster, once one of them is there.
+    /// Nodes of the cluster, once one of them has announced itself.
     nodes: usize,
     stewards: Vec<Target>,
     /// By their pairs.
@@ -114,14 +114,14 @@ struct Console<'a> {
     outcome: Outcome,
     tally: Tally,
     far: Far,
-    /// Stewards that have said their first word.
+    /// Stewards that have sent their first message.
     ready: usize,
-    /// Parts that have said their last word.
+    /// Parts that have sent their final message.
     reported: usize,
 }
 
 impl Console<'_> {
-    /// The decoder of a pair, in the other cluster; it is told where its analyser is.
+    /// The decoder of a pair, in the other cluster; it is sent the address of its analyser.
     fn far_decoder(&mut self, pair: &Pair) -> Result<Target, String> {
         let decoder = loop {
             match self.far.decoders.get(&pair.number) {
@@ -146,7 +146,7 @@ impl Console<'_> {
         Ok(())
     }
 
-    /// Stops everybody and waits for their last words: of each pair both parts, and the stewards.
+    /// Stops all parts and waits for their final messages: from both parts of each pair, and the stewards.
     fn end(&mut self, decoders: &[Target], stewards: &[Target]) -> Result<(), String> {
         self.order(decoders, Orders::Stop)?;
         self.order(stewards, Orders::Stop)?;
@@ -157,7 +157,7 @@ impl Console<'_> {
         Ok(())
     }
 
-    /// Tells all of `to`. While there is no room, takes in what has arrived: it may be that which fills the room.
+    /// Sends an order to all of `to`. While there is no room, takes arrivals, which may be what fills the room.
     fn order(&mut self, to: &[Target], orders: Orders) -> Result<(), String> {
         let order = Order::from(orders);
         for target in to {
@@ -183,7 +183,7 @@ impl Console<'_> {
         }
     }
 
-    /// Brings the progress display up to `streams` streams of this pass.
+    /// Advances the progress display to `streams` streams of this pass.
     fn show(&mut self, streams: u64) {
         if streams > self.tally.shown {
             self.observer.done(streams - self.tally.shown);
@@ -191,7 +191,7 @@ impl Console<'_> {
         }
     }
 
-    /// Waits for something to arrive, and takes it in.
+    /// Waits for something to arrive, and processes it.
     fn take(&mut self) -> Result<(), String> {
         let batch = self.job.patiently(self.part, |timeout| self.part.recv_batch(timeout))?;
         if batch.is_command() {
@@ -251,10 +251,10 @@ impl Console<'_> {
         Ok(())
     }
 
-    /// All processes must have been given the same; the number of streams is that of the one with the least memory.
+    /// All processes must have been given the same; the number of streams is that of the process with the least memory.
     fn take_ready(&mut self, from: Target, ready: Ready) -> Result<(), String> {
         if ready.nodes > 0 {
-            // Before anything else: if it does not fit it is told.
+            // Recorded first: if it does not fit, it is told so.
             self.far.nodes = ready.nodes as usize;
             self.far.stewards.push(from);
         }
@@ -307,7 +307,7 @@ impl Console<'_> {
     }
 }
 
-/// Adds a number of frames to what `name` has done.
+/// Adds a number of frames to the share of `name`.
 fn take_share(message: &[u8], shares: &mut BTreeMap<String, u64>) -> Result<(), String> {
     let (frames, name) =
         message.split_first_chunk().ok_or_else(|| format!("a share of frames of {} bytes", message.len()))?;

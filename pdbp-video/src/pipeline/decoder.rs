@@ -11,7 +11,7 @@ use crate::plan::{LIVE_PASS, Mode, Pair, Side};
 use crate::sources::attend;
 use crate::streams::StreamNo;
 
-/// Does what the console commands, until it says stop.
+/// Obeys the console until it says stop.
 pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> Result<(), String> {
     let text = |error: &dyn core::fmt::Display| error.to_string();
     let analyser = find_analyser(part, console, pair, job)?;
@@ -46,7 +46,7 @@ pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> 
         .map_err(|error| text(&error))
 }
 
-/// The analyser of the pair. In another cluster the console knows its node.
+/// Finds the analyser of the pair. In another cluster, the console knows its node.
 fn find_analyser(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> Result<Target, String> {
     let name = analyser_name(pair.number);
     let Side::Decodes(cluster) = &job.layout.side else {
@@ -61,7 +61,7 @@ fn find_analyser(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> Res
     }
 }
 
-/// What shows pictures: one decoder for all streams, none, or one for each.
+/// The source of pictures: one decoder for all streams, none, or one for each.
 enum Shower {
     Sample(Sampler),
     Replay,
@@ -69,7 +69,7 @@ enum Shower {
 }
 
 impl Shower {
-    /// Of the decoder of a pair, when `streams` streams take part.
+    /// The one for the decoder of a pair, when `streams` streams take part.
     fn new(job: &Job<'_>, pair: Pair, streams: u32) -> Self {
         match job.plan.mode {
             Mode::Sample => Self::Sample(Sampler::new(job.codec)),
@@ -85,7 +85,7 @@ fn followers(job: &Job<'_>, streams: u32, number: u32) -> Vec<(StreamNo, Followe
     own.filter_map(|stream| Some((stream, Follower::of(job.codec, &streams, stream)?))).collect()
 }
 
-/// What a decoder works with.
+/// The state of a decoder part.
 struct DecoderPart<'a> {
     part: &'a Part,
     console: Target,
@@ -93,7 +93,7 @@ struct DecoderPart<'a> {
     pair: Pair,
     job: &'a Job<'a>,
     work: Work,
-    /// Time spent packing during the present picture.
+    /// Time spent packing during the current picture.
     pack_ns: u64,
 }
 
@@ -142,7 +142,7 @@ impl DecoderPart<'_> {
         Ok(done)
     }
 
-    /// Shows what live sources have sent; how much that was.
+    /// Shows what live sources have sent. Returns how many pictures.
     fn look(&mut self, followers: &mut [(StreamNo, Follower)], done: &mut Done) -> Result<usize, String> {
         let mut found = 0;
         for (stream, follower) in followers {
@@ -199,7 +199,7 @@ impl DecoderPart<'_> {
 
 type Take<'a> = dyn FnMut(u32, &Yuv<'_>) -> Result<u64, String> + 'a;
 
-/// Sends a frame: written once, straight into message blocks. One that fits a block leaves as one segment. Returns its bytes.
+/// Sends a frame: written once, straight into message blocks. One that fits into a block leaves as one segment. Returns its bytes.
 fn send(writer: &mut StreamWriter<&Part>, id: FrameId, picture: &Yuv<'_>) -> Result<u64, String> {
     let length = frame_len(picture.size());
     if length <= writer.segment_len() {

@@ -43,15 +43,15 @@ use crate::plan::{Layout, Mode, Plan, Pool, Side};
 use crate::progress::Observer;
 use crate::streams::Streams;
 
-/// How long parts look for each other at the start, and for the last words at the end.
+/// How long parts look for each other at the start, and for the final messages at the end.
 const MEETING: Duration = Duration::from_secs(60);
-/// How long a part waits for the next thing to happen before it takes the others for lost.
+/// How long a part waits for anything to happen before it considers the others lost.
 const SILENCE: Duration = Duration::from_secs(600);
 /// How long node 0 waits for the others to leave.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// How often a waiting part looks whether another has failed.
+/// How often a waiting part checks whether another has failed.
 const LOOK_UP: Duration = Duration::from_millis(200);
-/// Why a part ends that has no reason of its own.
+/// The reason of a part that ends because of another part.
 const GIVEN_UP: &str = "given up, since another part has failed";
 
 /// Why a run over PDBP ended early.
@@ -65,13 +65,13 @@ pub struct PipelineError {
 }
 
 impl PipelineError {
-    /// Whether the part has no reason of its own, since another process has failed, and the console says why.
+    /// Whether the part ended because another process has failed, whose reason the console reports.
     pub fn is_of_another(&self) -> bool {
         self.reason == GIVEN_UP
     }
 }
 
-/// What all threads of a process know.
+/// State shared by all threads of a process.
 struct Job<'a> {
     streams: &'a Streams,
     plan: Plan,
@@ -80,7 +80,7 @@ struct Job<'a> {
     clock: RunClock,
     layout: Layout,
     pool: Pool,
-    /// What decoders of this process show when they replay.
+    /// The pictures that decoders of this process show when they replay.
     reel: Reel,
     /// The first error of a part of this process; the others give up when they see it.
     error: Mutex<Option<PipelineError>>,
@@ -98,7 +98,7 @@ impl Job<'_> {
         self.error.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a part that waits since `since` may go on waiting.
+    /// Checks whether a part that has waited since `since` may go on waiting.
     fn check(&self, since: Instant) -> Result<(), String> {
         if self.error().is_some() {
             return Err(GIVEN_UP.into());
@@ -109,7 +109,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Looks for a part until it is there.
+    /// Looks for a part until it exists.
     fn find(&self, part: &Part, address: &str) -> Result<Target, String> {
         let began = Instant::now();
         // The other cluster may be started later.
@@ -126,7 +126,7 @@ impl Job<'_> {
         }
     }
 
-    /// What this process has been given. Streams take memory where they are decoded only.
+    /// What this process has been given. Streams take memory only where they are decoded.
     fn ready(&self, node: usize) -> wire::Ready {
         let side = &self.layout.side;
         let decodes =
@@ -136,7 +136,7 @@ impl Job<'_> {
         wire::Ready { fingerprint: self.fingerprint(), streams, node: node as u32, nodes, zero: 0 } // less than 65536
     }
 
-    /// A number that is the same if plan and streams are. How many streams there are is agreed on if memory decides it.
+    /// A fingerprint of plan and streams. The number of streams is agreed upon if memory decides it.
     fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (self.plan, self.layout.pairs.len()).hash(&mut hasher);
@@ -150,7 +150,7 @@ impl Job<'_> {
         hasher.finish()
     }
 
-    /// Where the console is.
+    /// The address of the console.
     fn console(&self) -> String {
         let here = address(CONSOLE_NAME, Layout::CONSOLE);
         match &self.layout.side {
@@ -159,7 +159,7 @@ impl Job<'_> {
         }
     }
 
-    /// Waits with `receive` for as long as a part may, but not once another part has failed.
+    /// Waits with `receive` for as long as a part may, or until another part has failed.
     fn patiently<R>(
         &self,
         part: &Part,
@@ -178,10 +178,10 @@ impl Job<'_> {
     }
 }
 
-/// Runs all passes on the nodes of `cluster` that this process hosts; what these decode is decoded by `codec`, what they analyse is
-/// analysed in `place`. `observer` is told by the console what arrives. Returns the outcome in the process that hosts node 0, and `None` in the others.
+/// Runs all passes on the nodes of `cluster` that this process hosts; `codec` decodes for its decoding nodes, and its analysing nodes analyse in
+/// `place`. The console reports arrivals to `observer`. Returns the outcome in the process that hosts node 0, and `None` in the others.
 ///
-/// With a `side` the other half of the work is done in another cluster, to which this one has a trunk. That which decodes has no outcome.
+/// With a `side`, another cluster does the other half of the work, and this one has a trunk to it. The decoding cluster has no outcome.
 ///
 /// # Errors
 ///
@@ -236,7 +236,7 @@ pub fn run(
     if let Some(error) = job.error().take() {
         return Err(error);
     }
-    // A node that stops takes along what it has sent and nobody has read: none may before the console has the last word of all.
+    // A node that stops loses sent messages that nobody has read: none may stop before the console has the final messages of all.
     for (node, left) in cluster.nodes().iter().zip(cluster.run(|node| node.barrier(MEETING))) {
         left.map_err(|error| PipelineError { part: node.name(), reason: error.to_string() })?;
     }
@@ -246,8 +246,8 @@ pub fn run(
     Ok(outcome)
 }
 
-/// Stays until the nodes of other processes have left, or for a while: the master, node 0, is the first to know that all have come
-/// to the barrier, and tells the others.
+/// Waits until the nodes of other processes have left, for a limited time: the master, node 0, is the first to know that all have reached the
+/// barrier, and tells the others.
 fn see_off(master: &Node, mut others: usize) {
     let began = Instant::now();
     while others > 0 && began.elapsed() < FAREWELL {
@@ -259,7 +259,7 @@ fn see_off(master: &Node, mut others: usize) {
     }
 }
 
-/// Registers a part and lets it do its work; if it fails, this process and the console are told.
+/// Registers a part and runs its work; if it fails, this process and the console are notified.
 fn attend(
     node: &Node,
     name: &str,
@@ -279,12 +279,12 @@ fn attend(
     if let Err(reason) = serve(&part, console) {
         let text = format!("{address_of_part}: {reason}");
         job.fail(&address_of_part, reason);
-        // The console may be what failed.
+        // The console itself may have failed.
         let _ = part.sender(console).command(wire::command::FAILED).send(text.as_bytes());
     }
 }
 
-/// Whether all other nodes live. Whoever asks is told of a failure once.
+/// Checks that all other nodes live. Each failure is reported once.
 fn look_at_peers(node: &Node) -> Result<(), String> {
     let failed = node.take_events().into_iter().find_map(|event| match event {
         Event::PeerFailed { peer, .. } => Some(format!("{peer} has failed")),

@@ -13,15 +13,15 @@ use super::{GIVEN_UP, Job, look_at_peers};
 use crate::account::{Work, process_cpu_ns};
 use crate::plan::Side;
 
-/// Time between two looks.
+/// Time between two samples.
 const INTERVAL: Duration = Duration::from_millis(20);
-/// How long orders may lie.
+/// How long orders may wait.
 const NAP: Duration = Duration::from_millis(5);
-/// Time between two reports of the moment, at least.
+/// Minimum time between two interim reports.
 const NEWS: Duration = Duration::from_secs(1);
 /// Samples in one message.
 const CHUNK: usize = 1_000;
-/// Samples kept; then every second one is dropped, and looks become half as frequent.
+/// Samples kept; beyond that every second one is dropped, and sampling becomes half as frequent.
 const MOST_SAMPLES: usize = 40_000;
 
 /// Whether a steward also reports the processor time of its process.
@@ -31,7 +31,7 @@ pub(super) enum Speaks {
     ForProcess,
 }
 
-/// Looks after the rows of the node until the run is over.
+/// Samples the rows of the node until the run is over.
 pub(super) fn serve(part: &Part, console: Target, speaks: Speaks, job: &Job<'_>) -> Result<(), String> {
     let ready = job.ready(part.node().id().index());
     part.sender(console)
@@ -44,24 +44,24 @@ pub(super) fn serve(part: &Part, console: Target, speaks: Speaks, job: &Job<'_>)
     report(part, console, &samples, Work { total_ns, ..Work::default() })
         .map_err(|error| error.to_string())?;
     if let Side::Decodes(_) = job.layout.side {
-        // The trunk goes with this cluster: the console has to have all first.
+        // The trunk ends with this cluster: the console must have everything first.
         job.patiently(part, |timeout| part.recv_timeout(timeout))?;
     }
     Ok(())
 }
 
-/// Looks at the rows until the console says stop.
+/// Samples the rows until the console says stop.
 fn watch(part: &Part, console: Target, job: &Job<'_>) -> Result<Vec<RowSample>, String> {
     let mut samples = Vec::new();
     let mut interval = INTERVAL;
     let mut told = Instant::now();
-    // Of each row that has had blocks since, as it was last.
+    // The latest sample of each row that has had blocks since.
     let mut news = BTreeMap::new();
     loop {
         match hear(part, interval) {
             Some(message) => match Order::read(&message) {
                 Some(Orders::Stop) => {
-                    // A short run has not been looked at yet.
+                    // A short run has not been sampled yet.
                     look(part.node(), job, &mut samples);
                     return Ok(samples);
                 }
