@@ -1,6 +1,6 @@
-//! How many threads may pack and expand: a processor is left for each node of this host, and where none is left the pollers do it in line.
+//! How many threads may pack and expand: each node of this host keeps a processor, and if none remain, the pollers do the work in line.
 //!
-//! Which nodes are of this host shows when they connect. A founder is alone at first, so what was right at its start is not for long.
+//! Which nodes share this host is known only as they connect. A founder is alone at first, so the number is adjusted all the time.
 
 use mio::net::TcpStream;
 
@@ -8,15 +8,15 @@ use crate::door::roster::Roster;
 use crate::options::Options;
 use crate::ring::codec::Codec;
 
-/// Threads that pack and expand, unless it is said how many.
+/// Maximum threads that pack and expand, unless the number is configured.
 const MOST: usize = 4;
 
-/// Who uses the processors of this host.
+/// The processors of this host, and the nodes that share them.
 pub(crate) struct Processors {
     all: usize,
-    /// How many threads there are to be, if that is fixed.
+    /// The number of threads, if it is fixed.
     fixed: Option<usize>,
-    /// By node: those that run here, this one too.
+    /// By node: whether it runs on this host, as this one does.
     here: Box<[bool]>,
 }
 
@@ -31,13 +31,13 @@ impl Processors {
         }
     }
 
-    /// A node has connected.
+    /// Notes that a node has connected.
     pub(crate) fn connected(&mut self, node: usize, stream: &TcpStream) {
         let ends = stream.local_addr().and_then(|own| Ok((own.ip(), stream.peer_addr()?.ip())));
         self.set(node, ends.is_ok_and(|(own, other)| own == other));
     }
 
-    /// A node has failed or left.
+    /// Notes that a node has failed or left.
     pub(crate) fn left(&mut self, node: usize) {
         self.set(node, false);
     }
@@ -53,12 +53,12 @@ impl Processors {
         self.nodes() > self.all
     }
 
-    /// Nodes that run here.
+    /// Number of nodes on this host.
     fn nodes(&self) -> usize {
         self.here.iter().filter(|here| **here).count().max(1)
     }
 
-    /// Threads that pay.
+    /// Number of threads that pay off.
     pub(crate) fn threads(&self) -> usize {
         self.fixed.unwrap_or_else(|| {
             let here = self.nodes();

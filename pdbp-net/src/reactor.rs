@@ -1,4 +1,4 @@
-//! What the operating system says of connections, and the bell of a node: threads sleep where it says so.
+//! Readiness of connections as reported by the operating system, and the bell of a node: threads sleep in the call that reports it.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
@@ -10,13 +10,13 @@ use pdbp_core::Bell;
 
 /// The bell's own token; those of connections are the numbers of their nodes.
 const BELL: Token = Token(usize::MAX);
-/// Events taken at a time.
+/// Maximum events taken at a time.
 const EVENTS: usize = 64;
 const READABLE: u8 = 1;
 const WRITABLE: u8 = 2;
 const OVER: u8 = 4;
 
-/// What is new of a connection: whether there may be something to read, room to write, and whether it has ended, at this end or the other.
+/// News of a connection: whether there may be something to read or room to write, and whether it has ended, at either end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct News {
     pub(crate) readable: bool,
@@ -24,16 +24,16 @@ pub(crate) struct News {
     pub(crate) over: bool,
 }
 
-/// Connections of all links of a node, of which it knows what there is to read and where there is room to write.
+/// Watches the connections of all links of a node for readability and room to write.
 pub(crate) struct Reactor {
     poll: Mutex<(Poll, Events)>,
     registry: Registry,
     waker: Waker,
-    /// For each node what has been said of its connection and nobody has asked for.
+    /// For each node, what was reported of its connection and not consumed yet.
     ready: Box<[AtomicU8]>,
     sleepers: AtomicU32,
     rings: AtomicU64,
-    /// Whether links have something to tell that waits for more, and whether it is to be told since a thread would sleep.
+    /// Whether links hold back acknowledgements (`owes`), and whether these are to be sent now because a thread would sleep (`hurries`).
     owes: AtomicBool,
     hurries: AtomicBool,
 }
@@ -63,7 +63,7 @@ impl Reactor {
         self.registry.register(source, Token(node), Interest::READABLE | Interest::WRITABLE)
     }
 
-    /// Asks the system what is new, unless another thread does. Never waits.
+    /// Takes events from the system, unless another thread is doing so. Never waits.
     pub(crate) fn look(&self) {
         let mut poll = match self.poll.try_lock() {
             Ok(poll) => poll,
@@ -73,11 +73,11 @@ impl Reactor {
         self.take(&mut poll, Duration::ZERO);
     }
 
-    /// What is new of the connection to a node.
+    /// Consumes the news of the connection to a node.
     #[inline]
     pub(crate) fn news_of(&self, node: usize) -> Option<News> {
         let ready = self.ready.get(node)?;
-        // One thread at a time takes it, and each bit is right by itself.
+        // Only one thread at a time consumes it, and each bit stands on its own.
         if ready.load(Ordering::Relaxed) == 0 {
             return None;
         }
@@ -86,30 +86,30 @@ impl Reactor {
         Some(News { readable, writable, over })
     }
 
-    /// There is still something to read of a node's connection.
+    /// Notes that a node's connection still has something to read.
     pub(crate) fn remind(&self, node: usize) {
         if let Some(ready) = self.ready.get(node) {
             ready.fetch_or(READABLE, Ordering::Relaxed);
         }
     }
 
-    /// Whether links have something to tell that waits for more.
+    /// Notes whether links hold back acknowledgements.
     #[inline]
     pub(crate) fn set_owes(&self, owes: bool) {
-        // By who polls, one thread at a time; a thread that would sleep has polled before.
+        // Called only by the poller, one thread at a time; a thread that would sleep has polled before.
         if self.owes.load(Ordering::Relaxed) != owes {
             self.owes.store(owes, Ordering::Relaxed);
         }
     }
 
-    /// Whether that is to be told, since a thread would sleep.
+    /// Whether held-back acknowledgements are to be sent now, since a thread would sleep. Resets itself.
     #[inline]
     pub(crate) fn hurries(&self) -> bool {
         self.hurries.load(Ordering::Relaxed) && self.hurries.swap(false, Ordering::Relaxed)
     }
 
     fn take(&self, (poll, events): &mut (Poll, Events), timeout: Duration) {
-        // A wait that a signal has ended is as good as one that has brought nothing.
+        // A wait interrupted by a signal counts as one without events.
         if poll.poll(events, Some(timeout)).is_err() {
             return;
         }
@@ -127,11 +127,11 @@ impl Reactor {
 
 impl Bell for Reactor {
     fn ring(&self) {
-        // Pairs with the fence in `sleep`: either the sleeper sees what was put in place, or it is counted here.
+        // Pairs with the fence in `sleep`: either the sleeper sees what was stored before the ring, or it is counted here.
         fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::Relaxed) > 0 {
             self.rings.fetch_add(1, Ordering::SeqCst);
-            // It fails only when there is nothing left to wake.
+            // Waking fails only when there is nothing left to wake.
             let _ = self.waker.wake();
         }
     }
@@ -143,11 +143,11 @@ impl Bell for Reactor {
         fence(Ordering::SeqCst);
         let is_idle = is_idle();
         if self.owes.load(Ordering::Relaxed) {
-            // It is told by the poll that follows, and the sleep after that is one.
+            // The poll that follows sends the acknowledgements, and only the next sleep really sleeps.
             self.hurries.store(true, Ordering::Relaxed);
         } else if is_idle {
             let mut poll = self.poll.lock().unwrap_or_else(PoisonError::into_inner);
-            // A look may have taken the wake-up of a ring that came before; what rings from here on ends the wait below.
+            // A concurrent `look` may have consumed the wake-up of an earlier ring; any ring from here on ends the wait below.
             let rang = self.rings.load(Ordering::SeqCst) != before;
             if !rang && self.ready.iter().all(|ready| ready.load(Ordering::Relaxed) == 0) {
                 self.take(&mut poll, timeout);

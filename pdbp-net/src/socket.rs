@@ -1,4 +1,4 @@
-//! A stream that is encrypted, or is not.
+//! A stream, encrypted or plain.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::time::Duration;
@@ -8,11 +8,11 @@ use socket2::{SockRef, TcpKeepalive};
 
 use crate::tls::Session;
 
-/// Has the system look every second whether the other host is there, and end the connection when that has not answered for `silence`, or where a
-/// system cannot be told so when it has missed several looks.
+/// Makes the system probe the other host every second, and end the connection when that has not answered for `silence`, or, on
+/// systems without such a setting, when it has missed several probes.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub(crate) fn watch_host(stream: &TcpStream, silence: Duration) -> io::Result<()> {
     let socket = SockRef::from(stream);
     let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(1));
@@ -26,27 +26,27 @@ pub(crate) fn watch_host(stream: &TcpStream, silence: Duration) -> io::Result<()
     Ok(())
 }
 
-/// What is known of the bytes that a stream holds for its reader.
+/// What is known about unread bytes of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Held {
     /// Nothing: each read asks the system.
     Unknown,
-    /// The system says when there are some, and there may be.
+    /// The system reports new bytes, and there may be some.
     Perhaps,
-    /// There were none, and the system has not said that there are.
+    /// The stream was drained, and the system has not reported new bytes.
     None,
-    /// It has ended, so that nothing more will be said.
+    /// The stream has ended, so no more reports will come.
     Over,
 }
 
-/// A stream, with the session of TLS on it if there is one.
+/// A stream, with its TLS session if it has one.
 pub(crate) struct Socket<S> {
     pub(crate) stream: S,
     session: Option<Session>,
     held: Held,
 }
 
-/// Reads until the stream holds no more, without asking it once more then.
+/// Reads until the stream is drained, without a final read that would only report so.
 struct Reader<'s, S>(&'s mut S, &'s mut Held);
 
 impl<S> Socket<S> {
@@ -54,14 +54,14 @@ impl<S> Socket<S> {
         Self { stream, session, held: Held::Unknown }
     }
 
-    /// Whether there is a session of TLS on it.
+    /// Whether the stream has a TLS session.
     pub(crate) fn is_encrypted(&self) -> bool {
         self.session.is_some()
     }
 
-    /// The system has said that there may be something to read, and will say so again when more has come (edges), or when the stream has ended
-    /// (`is_over`). A read that gets less than it has room for has got all that there was. That holds for epoll; elsewhere the stream is
-    /// asked as before.
+    /// Notes that the system has reported something to read, or the end of the stream (`is_over`), and will report again when more arrives
+    /// (edge-triggered). A read that returns less than it has room for has then drained the stream. This holds for epoll; elsewhere every
+    /// read asks the system.
     pub(crate) fn wake(&mut self, is_over: bool) {
         let has_edges = cfg!(any(target_os = "linux", target_os = "android"));
         self.held = match self.held {
@@ -72,15 +72,15 @@ impl<S> Socket<S> {
         };
     }
 
-    /// What comes is no TLS, and is answered in plain text.
+    /// Drops the TLS session: the peer does not speak TLS, and is answered in plain text.
     pub(crate) fn give_up_session(&mut self) {
         self.session = None;
     }
 
-    /// What only the ends of this stream know, if it is encrypted; zeros if it is not.
+    /// A secret that only the ends of this stream know, if it is encrypted; zeros if it is not.
     ///
     /// # Errors
-    /// The handshake of TLS is not over.
+    /// The TLS handshake is not over.
     pub(crate) fn channel(&self) -> io::Result<[u8; 32]> {
         self.session.as_ref().map_or(Ok([0; 32]), Session::exported)
     }

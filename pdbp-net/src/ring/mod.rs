@@ -1,4 +1,4 @@
-//! The ring of S2 (section 3 of the specification) between the blocks of a link and its connection: where they are packed and
+//! The ring of S2 (section 3 of the specification), between the blocks of a link and its connection: the place where they are packed and
 //! expanded.
 //!
 //! ```text
@@ -10,13 +10,13 @@
 //! |---|---|
 //! | DBP, its states, Curin, Curout, N | [`dbp`] |
 //! | DBPR, its tokens | [`dbpr`]; SM and RM have a ring each, or a full RM would stop COPR |
-//! | buffer library, blocks B | [`library`]: one of each direction, bounded by what [`Options::ring_bytes`](crate::Options::ring_bytes) says |
+//! | buffer library, blocks B | [`library`]: one per direction, bounded by [`Options::ring_bytes`](crate::Options::ring_bytes) |
 //! | super-element, density k | [`density`]; an element counts the blocks, which lie with their link |
-//! | COPR, DECOPR | [`copr`], [`decopr`]: by the poller, or by [`workers`], which work on the blocks of a column side by side |
-//! | SEND, RECE | the link and its connection, by whoever polls |
+//! | COPR, DECOPR | [`copr`], [`decopr`]: run by the poller, or by [`workers`], which handle the blocks of a column in parallel |
+//! | SEND, RECE | the link and its connection, run by the poller |
 //! | DSB, routing information | a frame and its head |
 //!
-//! The unit that is packed is the block, since a block is what is acknowledged, sent again and expanded into a posted one; the packing is
+//! The unit of packing is the block, since a block is what is acknowledged, sent again and expanded into a posted one; the packing is
 //! chosen for each super-element. A node that sends without a codec has no ring: its blocks go straight from the queue to the
 //! connection, through the same code.
 
@@ -38,26 +38,27 @@ use density::TS;
 use library::Library;
 use workers::{Done, Job, Workers};
 
-/// Two for each poll of a node: about as long as a thread polls before it yields.
+/// Polls of a link for which an acknowledgement may wait. A poll of the node counts as two, so this is about as long as a thread polls
+/// before it yields.
 const PATIENCE: u8 = 128;
-/// Where nodes wait for each other's processors.
+/// The same where nodes compete for processors.
 const CROWDED_PATIENCE: u8 = 8;
 
 /// One direction of the ring: SM or RM.
 pub(crate) struct Side {
     pub(crate) pools: Dbpr,
     pub(crate) buffers: Library,
-    /// What workers get when the column closes.
+    /// Jobs that the workers get when the column closes.
     jobs: Vec<Job>,
     /// When the column that is being filled got its first block.
     since: Option<Instant>,
 }
 
-/// What the links of a process have in common.
+/// The rings of a process, shared by its links.
 pub(crate) struct Ring {
     pub(crate) codec: Codec,
     pub(crate) now: Instant,
-    /// Polls for which acknowledgements wait for something that they can go with.
+    /// Polls for which an acknowledgement waits for a block to ride on.
     pub(crate) patience: u8,
     pub(crate) send: Side,
     pub(crate) receive: Side,
@@ -71,7 +72,7 @@ pub(crate) struct Size {
     pub(crate) rows: usize,
     /// Bytes of the longest block.
     pub(crate) longest: usize,
-    /// Blocks of a link that can be under way.
+    /// Maximum blocks of a link in flight.
     pub(crate) capacity: usize,
     /// Bytes for the buffers of each direction.
     pub(crate) bytes: usize,
@@ -89,30 +90,31 @@ impl Ring {
         Self { codec, now: Instant::now(), patience: PATIENCE, send: side(), receive: side(), workers }
     }
 
-    /// Whether there are threads that pack and expand, and they are to.
+    /// Whether workers pack and expand at present.
     pub(crate) fn has_workers(&self) -> bool {
         self.workers.as_ref().is_some_and(Workers::is_used)
     }
 
-    /// So many threads pack and expand from now on, if there are so many. With none the poller does it, but for what they have to do yet.
+    /// Sets how many threads pack and expand from now on, up to all of them. With none the poller does the work, except for jobs that were
+    /// already handed over.
     pub(crate) fn use_threads(&mut self, threads: usize) {
         if let Some(workers) = &mut self.workers {
             workers.use_threads(threads);
         }
     }
 
-    /// Whether nodes of this host wait for each other's processors.
+    /// Sets whether nodes of this host compete for processors.
     pub(crate) fn set_crowded(&mut self, is_crowded: bool) {
         self.patience = if is_crowded { CROWDED_PATIENCE } else { PATIENCE };
     }
 
-    /// Whether there is something to do in it: blocks to be packed, or workers that expand them.
+    /// Whether the ring is in use: blocks are packed, or workers expand them.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.codec != Codec::None || self.workers.is_some()
     }
 
-    /// Takes the time, and hands over columns that are due.
+    /// Updates the time, and hands over columns that are due.
     pub(crate) fn turn(&mut self) {
         self.now = Instant::now();
         self.hand_over();
@@ -128,13 +130,13 @@ impl Ring {
         }
     }
 
-    /// Whether workers have something to do.
+    /// Whether workers have jobs.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn is_working(&self) -> bool {
         self.workers.as_ref().is_some_and(|workers| workers.under_way() > 0)
     }
 
-    /// Whether nothing is in it, and all buffers are back.
+    /// Whether the ring is empty and all buffers are back.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn is_empty(&self) -> bool {
         [&self.send, &self.receive].iter().all(|side| {
@@ -144,22 +146,22 @@ impl Ring {
         })
     }
 
-    /// What a worker has done.
+    /// The next finished job, if any.
     pub(crate) fn poll_done(&mut self) -> Option<Done> {
         self.workers.as_mut()?.poll()
     }
 }
 
 impl Side {
-    /// A block of a row enters, and its job, if workers have to do something about it.
+    /// Lets a block of a row enter, with its job if a worker has to handle it.
     pub(crate) fn enter(&mut self, row: usize, now: Instant, job: Option<Job>) {
         self.pools.enter(row);
         self.jobs.extend(job);
         self.since.get_or_insert(now);
     }
 
-    /// The column is closed when a worker has nothing else to do, when its elements are whole, when it has waited for long, or
-    /// when the pool took no more.
+    /// Whether the column is to be closed: a worker is idle, the column holds [`density::MOST`] blocks, it has waited for [`TS`], or the pool
+    /// takes no more.
     fn is_due(&self, now: Instant, is_idle: bool) -> bool {
         let open = self.pools.open_blocks();
         let has_waited = || self.since.is_some_and(|since| now.saturating_duration_since(since) >= TS);
@@ -175,7 +177,7 @@ impl Side {
         }
     }
 
-    /// What a row waits for is given up. Its buffers are back, but for those of workers.
+    /// Gives up all blocks of a row. Its buffers come back at once, except those that workers hold.
     pub(crate) fn forget(&mut self, row: usize) {
         self.pools.leave_all(row);
         let (forgotten, kept) = std::mem::take(&mut self.jobs).into_iter().partition(|job| job.row == row);

@@ -1,6 +1,6 @@
-//! Threads that pack and expand the blocks of a column side by side, while the poller goes on.
+//! Threads that pack and expand the blocks of a column in parallel, while the poller continues.
 //!
-//! What a worker has it owns, copies of the blocks and not the blocks: so neither a link that fails nor a node that ends waits for one.
+//! Workers own what they work on: they get copies, not the blocks. So neither a failing link nor an ending node waits for them.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use super::codec::{self, Packing};
 use crate::framing::Malformed;
 
-/// What is to be done with a block.
+/// What a job does with its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     /// COPR.
     Pack,
-    /// DECOPR, into so many bytes.
+    /// DECOPR, into at most this many bytes.
     Expand(usize),
 }
 
@@ -26,14 +26,14 @@ pub(crate) struct Job {
     pub(crate) work: Work,
     pub(crate) packing: Packing,
     pub(crate) row: usize,
-    /// Of the row, so that what was given up meanwhile is told from what was not.
+    /// The row's generation, which exposes jobs that were given up meanwhile.
     pub(crate) generation: u64,
     pub(crate) number: u64,
     pub(crate) buffer: Box<[u8]>,
     pub(crate) length: usize,
 }
 
-/// What has become of it. The buffer holds what came out, or what went in if that is raw.
+/// A finished job. The buffer holds the output, or the unchanged input if the block did not shrink.
 pub(crate) struct Done {
     pub(crate) work: Work,
     pub(crate) row: usize,
@@ -50,17 +50,17 @@ pub(crate) struct Workers {
     sender: Sender<Done>,
     done: Receiver<Done>,
     under_way: usize,
-    /// Threads that are to have work.
+    /// How many of the threads get work.
     used: usize,
 }
 
 thread_local! {
-    /// Where a worker's output goes; it takes the place of the input then.
+    /// A worker's output buffer, which is swapped with the input buffer.
     static OUTPUT: RefCell<Box<[u8]>> = RefCell::default();
 }
 
 impl Workers {
-    /// So many threads, which ring `bell` when something is done. `None` if the system gives none.
+    /// Starts this many threads, which ring `bell` when a job is done. `None` if the system refuses.
     pub(crate) fn new(threads: usize, bell: Arc<dyn Bell>) -> Option<Self> {
         let name = |number| format!("pdbp-codec-{number}");
         let threads = ThreadPoolBuilder::new().num_threads(threads).thread_name(name).build().ok()?;
@@ -69,7 +69,7 @@ impl Workers {
         Some(Self { threads, bell, sender, done, under_way: 0, used })
     }
 
-    /// So many of the threads get work from now on, all of them at most.
+    /// Sets how many of the threads get work from now on, up to all of them.
     pub(crate) fn use_threads(&mut self, threads: usize) {
         self.used = threads.min(self.threads.current_num_threads());
     }
@@ -79,12 +79,12 @@ impl Workers {
         self.used > 0
     }
 
-    /// Whether a thread has nothing to do. What they have to do yet one of them does, used or not.
+    /// Whether a thread has nothing to do. One thread always counts as used, since leftover jobs still have to be done.
     pub(crate) fn is_idle(&self) -> bool {
         self.under_way < self.used.max(1)
     }
 
-    /// Blocks that have been handed over and have not come back.
+    /// Blocks that were handed over and have not come back.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn under_way(&self) -> usize {
         self.under_way
@@ -95,7 +95,7 @@ impl Workers {
         self.under_way += 1;
         let (sender, bell) = (self.sender.clone(), Arc::clone(&self.bell));
         self.threads.spawn(move || {
-            // Nobody is there any more when the node has ended.
+            // Sending fails when the node has ended.
             if sender.send(run(job)).is_ok() {
                 bell.ring();
             }
