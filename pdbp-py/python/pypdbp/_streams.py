@@ -18,6 +18,9 @@ class Writer(io.RawIOBase):
     ``close()``, and the end of a ``with``, send the rest and end the stream. An exception that leaves the ``with``, ``abandon()``, and
     dropping the writer give it up: its reader gets StreamBroken after what was sent. Calls wait for the time in the setting
     ``timeout_ms``.
+
+    A node can write as many streams at a time as the setting ``stream_pipes`` says. What was written and fills no block stays in one until
+    ``flush()``, and each destination node has as many as ``row_blocks`` says: flush streams that are not written to for a while.
     """
 
     def __init__(self, raw: _pypdbp.RawWriter) -> None:

@@ -480,7 +480,8 @@ fn missing(engine: &NodeEngine, node: NodeId, error: outbox::SendError) -> &'sta
         "read what was sent before, so that there is no room; parts that send to each other receive meanwhile (`send_or`), and a \
          part that gets several streams reads them all (`streams`)"
     } else {
-        "got any block: streams and parts of this node hold all that its row may have open; finish or flush some"
+        "got any block: streams and parts of this node hold all that its row may have open (`row_blocks`); finish or flush \
+         some"
     }
 }
 
