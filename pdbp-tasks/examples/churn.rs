@@ -1,9 +1,9 @@
-//! What is lost when processes come and go: `cargo run --release -p pdbp-tasks --features net --example churn`.
+//! Measures what is lost when processes come and go: `cargo run --release -p pdbp-tasks --features net --example churn`.
 //!
-//! A pool with a journal and four processes with a processor each, all of them on this machine; tasks sleep 10 ms. Three things are measured: of processes
-//! that are killed a second after they came to the pool, how much of their life was spent on tasks whose results count, and how long it takes from the start
-//! of each to its first task; what becomes of the rate, and of the tasks of those that are gone, when half of the processes are killed at once; and how long
-//! after its start a pool that was killed answers a client, and has a new result for it.
+//! A pool with a journal and four single-processor processes run on this machine; tasks sleep 10 ms. It measures three things. For processes
+//! killed a second after they reached the pool: how much of that second was spent on tasks whose results count, and how long each took from its
+//! start to its first task. When half of the processes are killed at once: what becomes of the rate, and of the tasks of those killed. For a pool
+//! that was killed: how long after its restart it answers a client, and has a new result for it.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader};
@@ -23,7 +23,7 @@ type Failed = Box<dyn Error + Send + Sync>;
 
 const WORKERS: usize = 4;
 const TASK: Duration = Duration::from_millis(10);
-/// How long each lives, and how many do at each of the places, one after the other.
+/// How long each process lives, and how many of them succeed one another at each place.
 const LIFE: Duration = Duration::from_secs(1);
 const LIVES: usize = 10;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -31,14 +31,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn program() -> (Program, Kind<u64, u64>) {
     let mut program = Program::new("churn");
     let first = Once::new();
-    // Gives how long it took, in nanoseconds.
+    // Returns how long it took, in nanoseconds.
     let sleep = program.kind("sleep", move |_: u64| {
         let began = Instant::now();
         first.call_once(|| println!("the first task"));
         thread::sleep(TASK);
         began.elapsed().as_nanos() as u64
     });
-    // Nobody is to blame here.
+    // Processes are killed on purpose, so no task is given up for it.
     program.limits(Limits { crashes: usize::MAX, ..Limits::default() });
     program.slots(1);
     (program, sleep)
@@ -78,7 +78,7 @@ fn work(folder: &Path, address: &str) -> Result<(), Failed> {
     Ok(program().0.work(builder, &Working::default(), &AtomicBool::new(false), &|what| println!("{what}"))?)
 }
 
-/// Where the pool is.
+/// How to reach the pool.
 struct Place<'p> {
     folder: &'p Path,
     address: String,
@@ -94,14 +94,14 @@ impl Place<'_> {
     }
 }
 
-/// A process, which is killed when it is dropped.
+/// A process, killed when dropped.
 struct Process {
     child: Child,
     says: BufReader<ChildStdout>,
 }
 
 impl Process {
-    /// When it says what begins so.
+    /// Waits for a line that begins with `what`, and returns when it came.
     fn says(&mut self, what: &str) -> Result<Instant, Failed> {
         loop {
             let mut line = String::new();
@@ -117,7 +117,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may be gone.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -164,7 +164,8 @@ fn ended(remote: &mut Remote, job: u32) -> Result<u64, Failed> {
     }
 }
 
-/// A process that is killed: how long after its start, and after it came to the pool, it had its first task, and how long it was there.
+/// Runs a process that is then killed. Returns its time to the first task from its start, and from reaching the pool, and how long it was at the
+/// pool.
 fn life(place: &Place<'_>) -> Result<[Duration; 3], Failed> {
     let began = Instant::now();
     let mut process = place.start("work")?;
@@ -175,7 +176,7 @@ fn life(place: &Place<'_>) -> Result<[Duration; 3], Failed> {
     Ok([first - began, first - came, came.elapsed()])
 }
 
-/// Each place has one process after the other, of a second each. Nobody else computes, and nobody has before.
+/// Runs one process after the other at each place, for a second each. No others compute, then or before.
 fn lives(place: &Place<'_>, remote: &mut Remote, job: u32) -> Result<(), Failed> {
     let lives = thread::scope(|scope| {
         let of_place = || (0..LIVES).map(|_| life(place)).collect::<Result<Vec<_>, _>>();
@@ -185,7 +186,7 @@ fn lives(place: &Place<'_>, remote: &mut Remote, job: u32) -> Result<(), Failed>
         places.into_iter().map(of).collect::<Result<Vec<Vec<_>>, Failed>>()
     })?
     .concat();
-    // What came last is on the disk by then.
+    // By then the latest results are on disk.
     thread::sleep(LIFE);
     let (count, mut job) = (ended(remote, job)?, remote.job_of::<u64>(job));
     let mut used = 0;
@@ -214,7 +215,7 @@ fn lives(place: &Place<'_>, remote: &mut Remote, job: u32) -> Result<(), Failed>
     Ok(())
 }
 
-/// Numbers of tasks, and when their results came, until then.
+/// Reads results until then: the numbers of their tasks, and when they came.
 fn take(job: &mut RemoteJob<'_, u64>, until: Instant) -> Result<Vec<(u64, Instant)>, Failed> {
     let mut came = Vec::new();
     while Instant::now() < until {
@@ -223,7 +224,7 @@ fn take(job: &mut RemoteJob<'_, u64>, until: Instant) -> Result<Vec<(u64, Instan
     Ok(came)
 }
 
-/// Half of the processes are killed at once.
+/// Kills half of the processes at once.
 fn half(workers: &mut Vec<Process>, job: &mut RemoteJob<'_, u64>) -> Result<(), Failed> {
     const WINDOW: Duration = Duration::from_millis(500);
     for worker in workers.iter_mut() {
@@ -241,7 +242,8 @@ fn half(workers: &mut Vec<Process>, job: &mut RemoteJob<'_, u64>) -> Result<(), 
         after.iter().filter(|(_, at)| (from..to).contains(at)).count() as f64 / WINDOW.as_secs_f64()
     };
     let least = (0..12).map(in_window).fold(f64::INFINITY, f64::min);
-    // Tasks are handed out by their numbers, and each processor has one beside the one that it runs: these may have been those of the killed.
+    // Tasks are handed out in order of their numbers, and each processor holds one besides the one that it runs: the killed processes may have
+    // held tasks up to this number.
     let newest = before.iter().map(|(number, _)| *number).max().unwrap_or(0) + 2 * WORKERS as u64;
     let lost = after.iter().filter(|(number, _)| *number <= newest);
     let last = lost.map(|(_, at)| at.duration_since(killed).as_secs_f64()).fold(0.0, f64::max);

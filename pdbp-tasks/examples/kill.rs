@@ -1,10 +1,11 @@
-//! A pool with a journal and processors that are killed, and killed, and killed: `ci/kill N`.
+//! A pool with a journal and processors, which are killed again and again: `ci/kill N`.
 //!
-//! Pool and four processors are processes. Every 20 to 200 ms one of them, whichever, is killed by SIGKILL and started again. This process adds
-//! tasks, which add others, tasks that are given the results of others, and one that waits for those; and checks that each has its result, and each once.
-//! One turns a large value round, piece by piece: it must come back whole, and nothing of it stay on the disk when its job is forgotten.
+//! The pool and four processors are processes. Every 20 to 200 ms a random one of them is killed by SIGKILL and restarted. This process adds
+//! tasks that add others, tasks that receive the results of others, and one that waits for those. It checks that each task has the right result,
+//! exactly once. One task inverts a large value piece by piece: the value must come back whole, and none of it may stay on disk when its job is
+//! forgotten.
 //!
-//! Arguments: how many kills, and a folder for the journal and what the processes say.
+//! Arguments: the number of kills, and a folder for the journal and the logs of the processes.
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -23,25 +24,26 @@ use pdbp_tasks::{Handle, Kind, Large, Limits, Program};
 type Failed = Box<dyn Error + Send + Sync>;
 
 const WORKERS: usize = 4;
-/// Tasks of a job, and the numbers that each adds up.
+/// Tasks of a job, and how many numbers each adds up.
 const TASKS: u64 = 200;
 const NUMBERS: u64 = 64;
 /// Tasks of a job whose results are added up by others, two at a time.
 const JOINED: u64 = 16;
-/// Numbers that a task adds up by itself.
+/// The most numbers that a task adds up by itself.
 const FEW: u64 = 16;
-/// After so many kills something must have been done before the next.
+/// After this many kills, at least one result must arrive before the next kill.
 const PAUSE: u64 = 8;
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Bytes of a large value, of several pieces.
+/// Bytes of a large value, which take several pieces.
 const LARGE: u64 = 600 << 10;
 
 type Turn = Kind<Large, Large>;
 type Sum = Kind<(u64, u64), u64>;
 type Add = Kind<((), Vec<u64>), u64>;
 
-/// What the sum of some numbers is, told by tasks that halve them until they are few; and the sum of what tasks give.
+/// Tasks that add up a range of numbers, halving it until few are left; tasks that add up the results of others; and a task that inverts a large
+/// value.
 fn program() -> (Program, Sum, Add, Turn) {
     let mut program = Program::new("kill");
     let add = program.kind("add", |((), two): ((), Vec<u64>)| two.iter().sum::<u64>());
@@ -71,7 +73,7 @@ fn program() -> (Program, Sum, Add, Turn) {
             Err(error) => scope.fail(error.to_string()),
         }
     });
-    // Nobody is to blame here.
+    // Processes are killed on purpose, so no task is given up for it.
     program.limits(Limits { crashes: usize::MAX, ..Limits::default() });
     program.slots(1);
     (program, sum, add, turn)
@@ -118,7 +120,7 @@ fn work(folder: &Path, address: &str, stop: &AtomicBool) -> Result<(), Failed> {
     Ok(program().0.work(builder, &working, stop, &|what| println!("{what}"))?)
 }
 
-/// One of the processes, and what it is started by.
+/// One of the processes, and the arguments that restart it.
 struct Process {
     what: &'static str,
     number: usize,
@@ -143,7 +145,7 @@ impl Processes {
         Ok(Process { what, number, child })
     }
 
-    /// Kills one and starts it again.
+    /// Kills one process and restarts it.
     fn replace(&mut self, at: usize) -> Result<(), Failed> {
         let Some(process) = self.list.get_mut(at) else { return Ok(()) };
         if let Some(status) = process.child.try_wait()? {
@@ -165,14 +167,14 @@ impl Processes {
 impl Drop for Processes {
     fn drop(&mut self) {
         for process in &mut self.list {
-            // It may be gone.
+            // It may have ended already.
             let _ = process.child.kill();
             let _ = process.child.wait();
         }
     }
 }
 
-/// A generator of numbers that are random enough (splitmix64).
+/// A random number generator that is good enough here (splitmix64).
 struct Random(u64);
 
 impl Random {
@@ -191,7 +193,7 @@ fn test(kills: u64, folder: &Path) -> Result<(), Failed> {
         Processes { folder: folder.to_owned(), address: format!("127.0.0.1:{port}"), list: Vec::new() };
     let pool = processes.start("pool", 0)?;
     processes.list.push(pool);
-    // The pool writes the token that the others read.
+    // The pool creates the token file that the others read.
     while !folder.join("token").exists() {
         thread::sleep(Duration::from_millis(5));
     }
@@ -231,7 +233,7 @@ fn kill(processes: &mut Processes, kills: u64, results: &AtomicU64, over: &Atomi
         pools += u64::from(at == 0);
         processes.replace(at)?;
         let before = results.load(Ordering::Relaxed);
-        // However slow the machine is, it is not only starts that are killed.
+        // On a slow machine, not only starting processes are to be killed.
         while count % PAUSE == 0 && results.load(Ordering::Relaxed) == before && !over.load(Ordering::Acquire)
         {
             thread::sleep(Duration::from_millis(10));
@@ -244,7 +246,7 @@ fn kill(processes: &mut Processes, kills: u64, results: &AtomicU64, over: &Atomi
     Ok(())
 }
 
-/// Job after job until all are killed. Returns how many.
+/// Runs job after job until all kills are done. Returns how many.
 fn check(folder: &Path, address: &str, results: &AtomicU64, killed_all: &AtomicBool) -> Result<u64, Failed> {
     let (program, sum, add, turn) = program();
     let mut remote = Remote::new(&program, builder(folder).join(address.to_owned()), PATIENCE);
@@ -295,7 +297,7 @@ fn check(folder: &Path, address: &str, results: &AtomicU64, killed_all: &AtomicB
         }
         let number = job.number();
         match remote.ask(&Request::Forget { job: number }) {
-            // A pool that was killed had done it.
+            // A pool that was killed before answering had done it.
             Err(error) if !error.to_string().contains("no job") => return Err(error.into()),
             _ => {}
         }

@@ -1,7 +1,7 @@
 //! Results of any length, in little memory: `cargo run --release -p pdbp-tasks --example large [COUNT] [MIB] [FOLDER] [--plain]`, or under `mpirun`.
 //!
-//! So many tasks write so many MiB each, and the client adds up the bytes. With `--plain` they are results like any other, for comparison: they
-//! pass through the memory of all. The file for large values is in that folder, by default the current one.
+//! Each of COUNT tasks writes MIB MiB, and the client adds up the bytes. With `--plain` the bytes are ordinary results, for comparison, which
+//! pass through the memory of every process. The file for large values is created in FOLDER, by default the current one.
 
 use std::io::{Read, Write};
 use std::time::Instant;
@@ -30,7 +30,7 @@ fn sum(reader: &mut dyn Read) -> std::io::Result<u64> {
     }
 }
 
-/// The most memory that this process has had, in MiB, where the system says so.
+/// The most memory that this process has used, in MiB, if the system reports it.
 fn peak() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

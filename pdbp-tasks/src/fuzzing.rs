@@ -1,4 +1,4 @@
-//! What the fuzz target `pool` calls; nobody else should.
+//! The entry points of the fuzz target `pool`; not for other use.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the benchmark `journal` measures; nobody else should call it.
+//! The measurements of the benchmark `journal`; not for other use.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -14,18 +14,18 @@ const PROCESSORS: u64 = 8;
 const CLIENT: Processor = Processor { node: 1, number: 0 };
 const CHUNK: u64 = 4096;
 
-/// What it took.
+/// The times measured.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Figures {
-    /// Until all tasks that were added were durable.
+    /// Until all added tasks were durable.
     pub loaded: Duration,
-    /// Until all results were durable, of tasks that take no time.
+    /// Until all results were durable; the tasks take no time.
     pub done: Duration,
-    /// Of that, in the store.
+    /// The part of that spent in the store.
     pub stored: Duration,
     /// Commits of results.
     pub commits: u64,
-    /// Until a pool was made of the journal again when half of the results were in it.
+    /// Until a pool was rebuilt from the journal when that held half of the results.
     pub restored: Duration,
 }
 
@@ -84,7 +84,7 @@ impl Bench {
         self.durable.receive(Duration::ZERO, CLIENT, Up::Request { id: 0, request });
     }
 
-    /// All that processors have, in groups of so many results, until there were `count`.
+    /// Runs everything that processors have, in groups of `group` results, until `count` have ended.
     fn work(&mut self, term: u32, count: u64, group: usize) -> Result<(), Error> {
         let (mut done, mut now, mut grouped) = (0, Duration::from_secs(1), 0);
         while done < count {
@@ -125,11 +125,11 @@ impl Bench {
     }
 }
 
-/// Loads so many tasks with inputs of 8 bytes into a new journal at `path`, and ends them with results of 8 bytes, in groups of `group`; `loaded` is called when they are
-/// queued.
+/// Loads `count` tasks with inputs of 8 bytes into a new journal at `path`, and ends them with results of 8 bytes, in groups of `group`. `loaded`
+/// is called when the tasks are queued.
 ///
 /// # Errors
-/// What the store says.
+/// An error of the store.
 pub fn durable(path: &Path, count: u64, group: usize, loaded: impl FnOnce()) -> Result<Figures, Error> {
     let mut bench = Bench::new(path)?;
     let mut figures = Figures::default();

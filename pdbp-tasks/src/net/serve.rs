@@ -54,10 +54,11 @@ impl Progress {
 
 impl Program {
     /// Serves a pool whose tasks outlive it, until `stop` is set. Processes that [`work`](Self::work) compute, and clients
-    /// ([`Remote`](super::Remote)) add tasks. `builder` says where it listens; `ready` is told the address when all can come.
+    /// ([`Remote`](super::Remote)) add tasks. `builder` sets where it listens. `ready` is called with the node and the pool's term once others
+    /// can join.
     ///
     /// # Errors
-    /// The journal cannot be read, or is that of another process or program; the cluster does not start.
+    /// The journal cannot be read, or belongs to another process or program; or the cluster does not start.
     pub fn serve(
         self,
         builder: Builder,

@@ -148,12 +148,12 @@ struct Shared<'p> {
 }
 
 impl Program {
-    /// Computes for the pool that another process [serves](Self::serve), until it is time to go: `stop` is set, or `working` says so. When the
-    /// pool is killed what there is runs on, and the next one is told what of it is there. `builder` says where the pool listens; `say` is told
-    /// what people may want to know.
+    /// Computes for the pool that another process [serves](Self::serve), until `stop` is set or `working` says that it is time to leave. If the
+    /// pool is killed, running tasks continue, and the next pool is told about them. `builder` sets where the pool listens; `say` is called with
+    /// messages for people.
     ///
     /// # Errors
-    /// The pool knows other functions, or is not there for as long as [`WhenLost`] says.
+    /// The pool knows other functions, or cannot be reached for as long as [`WhenLost`] allows.
     pub fn work(
         self,
         builder: Builder,
@@ -228,7 +228,7 @@ impl Shared<'_> {
         is_done: &dyn Fn() -> bool,
     ) {
         let (mut number, mut lost_since) = (0, Instant::now());
-        // Why it is not at the pool, as people were told.
+        // The last reason, reported to people, why it is not at the pool.
         let mut told = None;
         while !is_done() {
             match builder.clone().start() {

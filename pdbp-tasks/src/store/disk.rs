@@ -1,4 +1,4 @@
-//! A store in a file, by `redb`: commits are atomic and checksummed, and a file that was torn is put right when it is opened.
+//! A store in a file, using `redb`: commits are atomic and checksummed, and a torn file is repaired when it is opened.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -27,18 +27,18 @@ const POOLS: TableDefinition<u32, u64> = TableDefinition::new("pools");
 const ADDED: TableDefinition<(u32, u64), &[u8]> = TableDefinition::new("added");
 /// By job, number of the client's task and number of the step.
 const STEPS: TableDefinition<(u32, u64, u64), &[u8]> = TableDefinition::new("steps");
-/// By job, run and first number: the number behind the last.
+/// By job, run and first number: the number after the last.
 const AGAIN: TableDefinition<(u32, u32, u64), u64> = TableDefinition::new("again");
 /// By job, number and sub-task.
 const STARTED: TableDefinition<(u32, u64, u64), &[u8]> = TableDefinition::new("started");
 
-/// Version of what lies in the tables. 4: runs, numbers of pools.
+/// Version of the tables' content. 4: runs, numbers of pools.
 const FORMAT: u64 = 4;
-/// Where [`META`] has the number of commits.
+/// Key in [`META`] of the number of commits.
 const COMMITS: &str = "commits";
-/// What the name of a journal ends with while it is begun.
+/// Suffix of a journal's name while it is being created.
 const BEGUN: &str = ".pdbp-tasks-new";
-/// Bytes of the file that are kept in memory.
+/// Bytes of the file that may be cached in memory.
 const CACHE: usize = 16 << 20;
 
 /// Which file.
@@ -52,11 +52,11 @@ enum Place {
 #[derive(Clone)]
 pub(crate) struct Disk {
     place: Place,
-    /// `None` while it is opened anew, and as long as that fails.
+    /// `None` while it is being reopened, and for as long as that fails.
     open: Arc<RwLock<Option<Database>>>,
-    /// Term and number of the last pool in it: of the one that commits, once it has done so.
+    /// Term and number of the last pool in it; once this pool has committed, its own.
     pool: Option<(u32, u64)>,
-    /// Commits that have succeeded, those of earlier pools included; the file has the number, too.
+    /// Commits that have succeeded, including those of earlier pools. The file records the number, too.
     commits: u64,
     /// Whether the last one has failed.
     has_failed: bool,
@@ -129,30 +129,30 @@ fn decode<T: DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T, StoreError
     wire::decode(bytes).map_err(|error| StoreError::Damaged { why: format!("{what}: {error}") })
 }
 
-/// What a value begins with.
+/// Decodes what a value begins with.
 fn decode_head<T: for<'a> Deserialize<'a>>(bytes: &[u8], what: &str) -> Result<T, StoreError> {
     let head = postcard::take_from_bytes(bytes).map(|(head, _)| head);
     head.map_err(|error| StoreError::Damaged { why: format!("{what}: {error}") })
 }
 
-/// The library asserts in places what a file of somebody else, or a damaged one, need not keep.
+/// Turns panics of the library into errors: a damaged or foreign file may violate what it asserts.
 fn guarded<R>(read: impl FnOnce() -> Result<R, StoreError>) -> Result<R, StoreError> {
     let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(read));
     read.unwrap_or_else(|_| Err(StoreError::Damaged { why: "what is in it makes no sense".into() }))
 }
 
-/// Whether there is nothing yet; a file without anything in it is somebody's who wanted to have its name.
+/// Whether no journal exists yet. An empty file counts as none: somebody has only reserved its name.
 fn is_new(path: &Path) -> bool {
     fs::metadata(path).map_or_else(|error| error.kind() == ErrorKind::NotFound, |file| file.len() == 0)
 }
 
-/// Term and number of the last pool that has taken up a journal.
+/// Term and number of the last pool that has used a journal.
 fn last_pool(database: &Database) -> Result<Option<(u32, u64)>, StoreError> {
     let pools = database.begin_read()?.open_table(POOLS)?;
     Ok(pools.last()?.map(|(term, number)| (term.value(), number.value())))
 }
 
-/// How many commits have changed a journal.
+/// How many commits a journal has had.
 fn commits_of(database: &Database) -> Result<u64, StoreError> {
     let commits = database.begin_read()?.open_table(META)?.get(COMMITS)?;
     Ok(commits.map_or(0, |commits| commits.value()))
@@ -165,11 +165,11 @@ fn builder() -> Builder {
 }
 
 impl Disk {
-    /// Opens the file, or begins one.
+    /// Opens the file, or creates one.
     pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
         let database = guarded(|| {
             let mut database = if is_new(path) { Self::begin_file(path)? } else { Self::open_file(path)? };
-            // All pages are those that were written.
+            // Checks that all pages are as they were written.
             match database.check_integrity()? {
                 true => Ok(database),
                 false => Err(StoreError::Damaged {
@@ -180,7 +180,7 @@ impl Disk {
         Self::new(Place::Path(path.to_owned()), database)
     }
 
-    /// Begins a file without a name in this folder, which ends with the process.
+    /// Creates a file without a name in this folder, which disappears with the process.
     pub(crate) fn unnamed(folder: &Path) -> Result<Self, StoreError> {
         let file = Arc::new(unnamed(folder, "jobs")?);
         let database = Self::open_unnamed(&file)?;
@@ -198,13 +198,14 @@ impl Disk {
         Ok(builder().create_with_backend(Unnamed::new(file.try_clone()?))?)
     }
 
-    /// A new journal has its name when all of it is on the disk: who is killed before leaves nothing that could not be begun again.
+    /// Creates a journal. It gets its name only when it is completely on disk, so a process killed before that leaves nothing in the way of
+    /// another attempt.
     fn begin_file(path: &Path) -> Result<Database, StoreError> {
         let mut new = path.as_os_str().to_owned();
         new.push(BEGUN);
         let new = PathBuf::from(new);
         if fs::metadata(&new).is_ok() {
-            // Whoever has it open begins the same journal; what somebody has left who was killed may be anything.
+            // If it is open, another process is creating the same journal. If a killed process has left it, its content is unknown.
             match guarded(|| Ok(builder().create(&new)?)) {
                 Err(StoreError::InUse) => return Err(StoreError::InUse),
                 _ => fs::remove_file(&new)?,
@@ -215,12 +216,12 @@ impl Disk {
         if let Ok(file) = fs::metadata(path) {
             fs::set_permissions(&new, file.permissions())?;
         }
-        // While it is locked another one could only have finished before.
+        // While the new file is locked, another process can only have finished before.
         if !is_new(path) {
             return Err(StoreError::InUse);
         }
         fs::rename(&new, path)?;
-        // A file that is not in its folder after a power cut is no journal.
+        // Without this, the name might be missing from its folder after a power cut.
         if let Some(folder) = path.parent() {
             let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
             File::open(folder)?.sync_all()?;
@@ -228,7 +229,7 @@ impl Disk {
         Ok(database)
     }
 
-    /// Makes the tables of a new journal.
+    /// Creates the tables of a new journal.
     fn fill(database: &Database) -> Result<(), StoreError> {
         let change = database.begin_write()?;
         change.open_table(META)?.insert("format", FORMAT)?;
@@ -247,7 +248,7 @@ impl Disk {
     fn open_file(path: &Path) -> Result<Database, StoreError> {
         let database = builder().create(path)?;
         if database.begin_read()?.list_tables()?.next().is_none() {
-            // It was begun by a version that did so under its name.
+            // An older version created it under its final name.
             Self::fill(&database)?;
         }
         let format = database.begin_read()?.open_table(META)?.get("format")?.map(|format| format.value());
@@ -269,8 +270,9 @@ impl Disk {
         self.open.read().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
-    /// After an error of the system the library does no more with a file that is open. **A pool goes on with the journal that it has taken up
-    /// or with none**: one that is gone is not begun again, and in one that another pool has taken up meanwhile its changes would fit nothing.
+    /// Reopens the file after a system error, since the library refuses further work on an open file. **A pool continues with the journal that it
+    /// had, or with none**: a missing one is not created again, and if another pool has used the journal meanwhile, this pool's changes do not
+    /// fit it any more.
     fn reopen(&self) -> Result<(), StoreError> {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         drop(open.take());
@@ -288,7 +290,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Reads all that a pool is made of.
+    /// Reads everything that a pool is rebuilt from.
     pub(crate) fn load(&self) -> Result<Saved, StoreError> {
         let read = |database: &Database| {
             let change = database.begin_read()?;
@@ -415,7 +417,7 @@ impl<'t, 'c> Tables<'t, 'c> {
 }
 
 impl Disk {
-    /// A commit has succeeded.
+    /// Notes that a commit has succeeded.
     fn done(&mut self, changes: &[Change]) {
         let mut terms = changes.iter().filter_map(|change| match change {
             Change::Term(term, number) => Some((*term, *number)),
@@ -441,15 +443,15 @@ impl Disk {
 impl Store for Disk {
     fn commit(&mut self, changes: &[Change]) -> Result<(), StoreError> {
         if self.is_closed() {
-            // It could not be opened anew after the last error; this may say why.
+            // It could not be reopened after the last error; this may report why.
             self.reopen()?;
         }
-        // What the system said had failed may be on the disk all the same. It is not done twice.
+        // A commit that the system reported as failed may be on disk all the same. It is not repeated.
         if !self.has_failed || self.with(commits_of)? == self.commits {
             let committed = self.try_commit(changes);
             if committed.is_err() {
                 self.has_failed = true;
-                // This may fail as well: then it is tried again the next time.
+                // This may fail, too; the next commit tries again.
                 let _ = self.reopen();
                 return committed;
             }
@@ -475,7 +477,7 @@ impl Reader for Disk {
 
 #[cfg(test)]
 impl Disk {
-    /// As if the last commit had failed as far as the system knows.
+    /// Pretends that the system reported the last commit as failed.
     pub(super) fn doubt(&mut self) {
         (self.commits, self.has_failed) = (self.commits - 1, true);
     }

@@ -16,7 +16,7 @@ struct Content {
     jobs: BTreeMap<u32, JobRecord>,
     added: BTreeMap<(u32, u64), Bytes>,
     ended: BTreeMap<(u32, u64), Ended>,
-    /// Ends, by job, run and first.
+    /// The end of each range, by job, run and first number.
     again: BTreeMap<(u32, u32, u64), u64>,
     steps: BTreeMap<(u32, u64, u64), Step>,
     started: BTreeMap<Name, Processor>,
@@ -31,7 +31,7 @@ impl Memory {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Another store with the same in it.
+    /// An independent copy of the store.
     #[cfg(test)]
     pub(crate) fn copy(&self) -> Self {
         Self(Arc::new(Mutex::new(self.content().clone())))

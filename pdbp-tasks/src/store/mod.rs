@@ -1,7 +1,7 @@
-//! Where a journal lies: the trait of a store, in a [file](disk), and for tests in memory.
+//! Storage of a journal: the trait of a store, with implementations in a [file](disk) and, for tests, in memory.
 //!
-//! A journal is no log: it has what is needed to make the pool anew, and what is over gives its space back. A store makes a group of changes
-//! durable as a whole or not at all, and knows nothing of what they mean.
+//! A journal is not a log: it holds what is needed to rebuild the pool, and frees the space of what is over. A store makes a group of changes
+//! durable as a whole or not at all, and does not interpret them.
 
 mod disk;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -21,7 +21,7 @@ pub(crate) use disk::Disk;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use memory::Memory;
 
-/// What is known of a job beside its tasks.
+/// The record of a job, apart from its tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct JobRecord {
     pub(crate) nonce: u128,
@@ -31,59 +31,59 @@ pub(crate) struct JobRecord {
     pub(crate) again: Again,
 }
 
-/// What is known of the times when tasks of a job that had failed were to run again.
+/// The record of a job's retries.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Again {
-    /// How many there were.
+    /// How many retries there were.
     pub(crate) runs: u32,
-    /// Places in the order in which its tasks end that had been given the last time, those of tasks that ran again among them.
+    /// How many places of the completion order had been assigned at the last retry, including those of tasks that were to run again.
     pub(crate) places: u64,
-    /// Nonces of the last requests, and how many tasks ran again.
+    /// Nonces of the latest requests, and how many tasks each made run again.
     pub(crate) asked: Vec<(u128, u64)>,
 }
 
-/// What came of a task that a client has added.
+/// The end of a task that a client has added.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Ended {
     pub(crate) head: Head,
     pub(crate) result: Result<Bytes, TaskError>,
 }
 
-/// What the pool's memory keeps of it.
+/// The part of it that the pool keeps in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Head {
-    /// How many of its job were over before.
+    /// How many tasks of its job ended before.
     pub(crate) position: u64,
     pub(crate) failed: bool,
 }
 
-/// A change of what is in the store.
+/// A change to the store.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
-    /// How many pools have taken the journal up, and a number that no other pool has for the last one.
+    /// How many pools have opened the journal, and a number that is unique to the last one.
     Term(u32, u64),
-    /// Fingerprint of the functions of all tasks.
+    /// Fingerprint of the functions that tasks name.
     Functions(u64),
-    /// The number of the next job. None is used twice.
+    /// The number of the next job. No number is used twice.
     NextJob(u32),
     Job(u32, JobRecord),
-    /// Nothing of this job is left.
+    /// Removes everything of this job.
     Forget(u32),
-    /// An encoded chunk of tasks, and the number of the first.
+    /// An encoded chunk of tasks, and the number of its first task.
     Added(u32, u64, Bytes),
     Ended(u32, u64, Ended),
-    /// These run again, with names of this run. All of them had a result.
+    /// These tasks, which all had a result, run again under names of this run.
     Unended(u32, Range<u64>, u32),
-    /// `Took` or `Failed`, of a family of sub-tasks.
+    /// `Took` or `Failed`, for a family of sub-tasks.
     Step(Step),
     FamilyOver(u32, u64),
     Started(Name, Processor),
     Settled(Name),
-    /// The result of this task names these large values. They lie in files of their own, so nothing of it is in the journal.
+    /// The result of this task names these large values. They are stored in separate files, so the journal does not record this.
     Keeps(Name, Vec<u64>),
 }
 
-/// Where a step of a family lies.
+/// The key under which a step of a family is stored.
 fn key(step: &Step) -> Option<(u32, u64, u64)> {
     match step {
         Step::Took { name, serial, .. } | Step::Failed { name, serial, .. } => {
@@ -93,25 +93,25 @@ fn key(step: &Step) -> Option<(u32, u64, u64)> {
     }
 }
 
-/// The family of sub-tasks that a step is of.
+/// The family of sub-tasks to which a step belongs.
 pub(crate) fn family(step: &Step) -> Option<(u32, u64)> {
     key(step).map(|(job, number, _)| (job, number))
 }
 
-/// All that a pool is made anew of.
+/// Everything that a pool is rebuilt from.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Saved {
     pub(crate) term: u32,
-    /// The numbers of all pools that have had it, the first one's first.
+    /// The numbers of all pools that have used the journal, in order.
     pub(crate) pools: Vec<u64>,
     pub(crate) next_job: u32,
-    /// Of all functions; journals of before that was noted have none.
+    /// Fingerprint of all functions; journals written before it was recorded have none.
     pub(crate) functions: Option<u64>,
     pub(crate) jobs: Vec<(u32, JobRecord)>,
-    /// By job and number.
+    /// By job and number of the first task.
     pub(crate) added: Vec<(u32, u64, Bytes)>,
     pub(crate) ended: Vec<(u32, u64, Head)>,
-    /// Tasks that were to run again, in this run, by job and run.
+    /// Tasks that were to run again, and in which run; by job and run.
     pub(crate) again: Vec<(u32, Range<u64>, u32)>,
     /// In the order in which they happened.
     pub(crate) steps: Vec<Step>,
@@ -119,7 +119,7 @@ pub(crate) struct Saved {
 }
 
 impl Saved {
-    /// Whether a program with the functions of this fingerprint can take it up: tasks name theirs by a number.
+    /// Checks that a program with functions of this fingerprint can use the journal: tasks name their functions by number.
     pub(crate) fn check_functions(&self, own: u64) -> Result<(), StoreError> {
         match self.functions {
             Some(other) if other != own && !self.jobs.is_empty() => Err(StoreError::Other(format!(
@@ -130,23 +130,23 @@ impl Saved {
     }
 }
 
-/// Why a store has not done what it was to do.
+/// Why an operation of a store failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The file is none of this program, or of another version of it.
+    /// The file is not a journal of this program, or of another version of it.
     Foreign {
         /// What it is.
         why: String,
     },
     /// Another process has it open.
     InUse,
-    /// What is in it cannot be.
+    /// Its content is inconsistent.
     Damaged {
         /// What.
         why: String,
     },
-    /// It could not be read or written: the disk is full, say. It may be possible later.
+    /// It could not be read or written, for example because the disk is full. A later attempt may succeed.
     Io(std::io::Error),
     /// Anything else.
     Other(String),
@@ -179,19 +179,19 @@ impl From<std::io::Error> for StoreError {
     }
 }
 
-/// A store, as the thread that commits has it.
+/// A store, as the committing thread uses it.
 pub(crate) trait Store: Send {
-    /// Makes all changes durable, or none: when it returns nobody loses them any more. After an error it is called again with the same changes,
-    /// which may be durable all the same: they are not made twice.
+    /// Makes all changes durable, or none. When it returns, they survive any crash. After an error it is called again with the same changes; if
+    /// they are durable after all, they are not made twice.
     fn commit(&mut self, changes: &[Change]) -> Result<(), StoreError>;
 }
 
 /// A store, as the pool's thread reads it.
 pub(crate) trait Reader: Send {
-    /// What came of a task, if that is durable.
+    /// Returns how a task ended, if that is durable.
     fn ended(&self, job: u32, number: u64) -> Result<Option<Ended>, StoreError>;
 
-    /// The same once more.
+    /// Another reader of the same store.
     #[cfg(test)]
     fn again(&self) -> Box<dyn Reader>;
 }

@@ -1,7 +1,8 @@
-//! Results in the file: those of tasks with numbers that follow each other are one record, a *run*.
+//! Results in the file: those of consecutively numbered tasks share one record, a *run*.
 //!
-//! What an insertion costs hardly depends on how long the record is, and tasks that were handed out together end together: a commit of a thousand results has a
-//! few records. Runs never overlap, so that the last one that does not begin behind a number is the only one that can have it.
+//! The cost of an insertion hardly depends on the length of the record, and tasks that were handed out together end together: a commit of a
+//! thousand results has only a few records. Runs never overlap, so the last run that begins at or before a number is the only one that can
+//! contain it.
 //!
 //! ```text
 //! ┌───────┬──────────────────────┬──────────────────────────┐
@@ -19,10 +20,10 @@ use super::{Ended, StoreError};
 /// By job and number of the first task of a run.
 pub(super) const ENDED: TableDefinition<(u32, u64), &[u8]> = TableDefinition::new("ended");
 
-/// Bytes of results of a run, above which another one begins: who reads one has the record in memory.
+/// The most bytes of results in a run, since reading one result loads the whole record into memory.
 const MOST: usize = 16 << 10;
 
-/// A run, as it lies in the file.
+/// A run, as stored in the file.
 #[derive(Clone, Copy)]
 pub(super) struct Run<'a> {
     ends: &'a [[u8; 4]],
@@ -49,12 +50,12 @@ impl<'a> Run<'a> {
         end.map_or(0, |end| u32::from_le_bytes(*end) as usize)
     }
 
-    /// How many results it has.
+    /// How many results it holds.
     pub(super) fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// An encoded result, if there is one in this place.
+    /// The encoded result at this place, if there is one.
     pub(super) fn get(&self, at: usize) -> Option<&'a [u8]> {
         self.ends.get(at)?;
         self.results.get(self.end(at)..self.end(at + 1))
@@ -65,7 +66,7 @@ fn damaged(why: &str) -> StoreError {
     StoreError::Damaged { why: format!("results: {why}") }
 }
 
-/// The record of results that follow each other.
+/// Encodes the record of consecutive results.
 fn record(results: &[Vec<u8>]) -> Result<Vec<u8>, StoreError> {
     let bytes: usize = results.iter().map(Vec::len).sum();
     let short = |length| u32::try_from(length).map_err(|_| other("a result of more than 4 GiB"));
@@ -80,7 +81,7 @@ fn record(results: &[Vec<u8>]) -> Result<Vec<u8>, StoreError> {
     Ok(record)
 }
 
-/// An encoded result of a task, if the table has one.
+/// Reads the encoded result of a task, if the table has one.
 pub(super) fn find<R>(
     table: &impl ReadableTable<(u32, u64), &'static [u8]>,
     job: u32,
@@ -93,7 +94,7 @@ pub(super) fn find<R>(
     Run::parse(record.value())?.get(at).map(read).transpose()
 }
 
-/// The table in a transaction, and what is to be done with it. A task that has a result is given no other one unless that was taken back.
+/// The table in a transaction, with changes still to be written. A task that has a result gets no other unless that one was taken back.
 pub(super) struct Results<'t, 'c> {
     table: Table<'t, (u32, u64), &'static [u8]>,
     new: Vec<((u32, u64), &'c Ended)>,
@@ -127,7 +128,7 @@ impl<'t, 'c> Results<'t, 'c> {
         Ok(())
     }
 
-    /// Does what is to be done.
+    /// Writes the pending changes.
     pub(super) fn write(&mut self) -> Result<(), StoreError> {
         while let Some((job, number)) = self.taken_back.pop_last() {
             self.cut(job, number)?;
@@ -138,7 +139,7 @@ impl<'t, 'c> Results<'t, 'c> {
         self.write_runs(encoded)
     }
 
-    /// Takes back a result, and others of its run, of which it is the last one.
+    /// Takes back a result that is the last pending one of its run, and with it the others of that run.
     fn cut(&mut self, job: u32, number: u64) -> Result<(), StoreError> {
         let Some(entry) = self.table.range((job, 0)..=(job, number))?.next_back() else { return Ok(()) };
         let (first, record) = entry.map(|(first, record)| (first.value().1, record.value().to_vec()))?;
@@ -155,7 +156,7 @@ impl<'t, 'c> Results<'t, 'c> {
         self.write_runs(kept)
     }
 
-    /// Encoded results, by job and number.
+    /// Writes encoded results, which come ordered by job and number.
     fn write_runs(
         &mut self,
         results: impl IntoIterator<Item = Result<((u32, u64), Vec<u8>), StoreError>>,
@@ -198,7 +199,7 @@ mod tests {
         Ended { head, result: Ok(Bytes::from(vec![number as u8; length])) }
     }
 
-    /// A task of one of two jobs ends if it has not, and runs again if it has; or a job is forgotten.
+    /// A task of one of two jobs ends if it has not ended, and runs again if it has; or a job is forgotten.
     type Happens = (u32, u64, usize, bool);
 
     fn happens() -> impl Strategy<Value = Happens> {

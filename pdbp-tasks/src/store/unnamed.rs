@@ -1,4 +1,4 @@
-//! The file of a pool whose jobs end with its process: it has no name, and nothing waits until it is on the disk.
+//! The file of a pool whose jobs end with its process: it has no name, and is never synced.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -37,7 +37,7 @@ impl StorageBackend for Unnamed {
     }
 
     fn sync_data(&self, _eventual: bool) -> io::Result<()> {
-        // Nobody reads it after this process, whatever ends that.
+        // Nobody reads the file after this process, however it ends.
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! The page of the spans.
+//! The HTML page of the spans.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ impl Fate {
 /// Pixels.
 const WIDTH: f64 = 1200.0;
 
-/// A page of HTML, in one file, that shows who has held tasks when.
+/// A self-contained HTML page that shows which processor held which task when.
 pub fn page(title: &str, spans: &[Span]) -> String {
     let mut lines: BTreeMap<Processor, Vec<Bar>> = BTreeMap::new();
     for Span { processor, task, since, until, fate } in spans {

@@ -1,13 +1,13 @@
-//! Messages of any length as pieces that fit a block.
+//! Splits messages of any length into pieces that fit a block.
 
 const LAST: u8 = 0;
 const MORE: u8 = 1;
-/// The longest message that is put together.
+/// The longest message that is reassembled.
 pub(crate) const MOST: usize = 1 << 30;
-/// The longest input, and the most that comes of a task: with all that a processor sends beside it, it fits a message.
+/// The longest input, and the most bytes that a task may produce; with everything else that a processor sends along, it fits a message.
 pub(crate) const VALUE: usize = MOST - (64 << 20);
 
-/// The pieces of a message, each at most `longest` bytes.
+/// Cuts a message into pieces of at most `longest` bytes each.
 pub(crate) fn cut(message: &[u8], longest: usize) -> impl Iterator<Item = Vec<u8>> {
     let each = longest.saturating_sub(1).max(1);
     let count = message.len().div_ceil(each).max(1);
@@ -20,17 +20,17 @@ pub(crate) fn cut(message: &[u8], longest: usize) -> impl Iterator<Item = Vec<u8
     })
 }
 
-/// Puts pieces together.
+/// Reassembles pieces.
 #[derive(Default)]
 pub(crate) struct Joined(Vec<u8>);
 
 impl Joined {
-    /// Whether there is nothing of a message that is not whole.
+    /// Whether no partial message is held.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Gives the whole message to `take` when this piece is its last. `None`: this is no piece, or the message is too long.
+    /// Passes the whole message to `take` if this piece is its last. `None`: it is not a piece, or the message is too long.
     pub(crate) fn add<R>(&mut self, piece: &[u8], take: impl FnOnce(&[u8]) -> R) -> Option<Option<R>> {
         let (kind, bytes) = piece.split_first()?;
         match *kind {
