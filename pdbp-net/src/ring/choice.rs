@@ -1,28 +1,28 @@
-//! Which codec a link's next super-element is packed by.
+//! The choice of the codec for a link's next super-element.
 //!
-//! With [`Codec::Auto`] a link tries what carries the most: it measures how many plain bytes the peer takes for a time, while there is always
-//! something to send, then tries another packing for as long, twice, and keeps that if it carries a tenth more each time, or as much and costs less. Tries
-//! that lose become rarer.
-//! AdOC, and zstd's adaptive mode, follow the length of a queue instead; on a fast line the queue is full as often as empty,
-//! since both ends are at work, and the level goes up and down. What counts is what arrives, so that is what is measured.
+//! With [`Codec::Auto`] a link finds out by trial what carries the most. It measures the rate of plain bytes that the peer takes while
+//! there is always something to send, then tries another packing for as long, twice, and keeps that if it wins both times: by
+//! a tenth, or by any margin if it is the cheaper packing. Trials that lose become rarer.
+//! AdOC and zstd's adaptive mode follow the length of a queue instead. On a fast line the queue is full as often as empty, since
+//! both ends are at work, and the level swings up and down. What matters is what arrives, so that is what is measured.
 //!
-//! Whatever the codec, what does not shrink is not packed for long: after blocks that did not, a probe of each sixteenth decides.
+//! With any codec, incompressible data is soon sent raw: after blocks that did not shrink, only every sixteenth is probed.
 
 use std::time::{Duration, Instant};
 
 use super::codec::{Codec, Packing};
 
-/// A measurement takes so long, and so many blocks, at least.
+/// Minimum time and number of blocks of a measurement.
 const LONG_ENOUGH: Duration = Duration::from_millis(10);
 const ENOUGH: u64 = 16;
-/// Of that time there is always something to send, but for this part of it.
+/// A measurement is void if the link was idle for more than this part of it: one in `IDLE`.
 const IDLE: u32 = 10;
-/// Measurements between two tries, at first and at most.
+/// Measurements between two trials, at first and at most.
 const SOON: u32 = 16;
 const LATE: u32 = 512;
-/// Tries in a row that have to carry more: rates differ from one moment to the next.
+/// Trials that must win in a row, since rates fluctuate.
 const WINS: u32 = 2;
-/// Blocks in a row that do not shrink, and blocks that are not tried then.
+/// Blocks in a row that do not shrink, and how many blocks are then sent without a try.
 const VAIN: u32 = 2;
 const SPARED: u32 = 15;
 
@@ -32,11 +32,11 @@ pub(crate) struct Choice {
     codec: Codec,
     now: Packing,
     trials: Trials,
-    /// The block from which on `now` is used.
+    /// The first block for which `now` is used.
     mark: u64,
-    /// When the peer had taken that, and how many bytes it had by then.
+    /// When the peer had taken that block, and how many bytes it had taken by then.
     since: Option<Since>,
-    /// Since when there is nothing to send, and for how long there was nothing since then.
+    /// Since when the link has nothing to send (`idle_at`), and its idle time since the measurement began (`idled`).
     idle_at: Option<Instant>,
     idled: Duration,
     vain: u32,
@@ -50,17 +50,17 @@ struct Since {
     bytes: u64,
 }
 
-/// What measurements have found, and when another packing is tried next.
+/// Results of measurements, and when another packing is tried next.
 #[derive(Debug)]
 struct Trials {
-    /// What carries the most so far, and its bytes per second when that was last measured.
+    /// The best packing so far, and its bytes per second when last measured.
     best: Packing,
     rate: f64,
-    /// What is tried next.
+    /// The packing that is tried next.
     next: Packing,
-    /// How often in a row what is tried has carried more.
+    /// How often in a row that packing has won.
     wins: u32,
-    /// Measurements until then, and the pause after the next try that loses.
+    /// Measurements until the next trial, and the pause after the next trial that loses.
     left: u32,
     pause: u32,
 }
@@ -81,12 +81,12 @@ impl Choice {
         self.codec != Codec::None
     }
 
-    /// What is packed now is packed by this.
+    /// The packing in use.
     pub(crate) fn packing(&self) -> Packing {
         self.now
     }
 
-    /// Whether the next block is worth a try. `shrinks` looks at a part of it.
+    /// Whether to try packing the next block. `shrinks` probes a part of it.
     pub(crate) fn tries(&mut self, shrinks: impl FnOnce() -> bool) -> bool {
         if self.now == Packing::Raw {
             return false;
@@ -101,13 +101,13 @@ impl Choice {
         self.spared = SPARED;
         let shrinks = shrinks();
         if shrinks {
-            // One more that does not shrink, and blocks are spared again.
+            // After one more block that does not shrink, blocks are spared again.
             self.vain = VAIN - 1;
         }
         shrinks
     }
 
-    /// A block was tried: has it shrunk?
+    /// Notes whether a block that was tried has shrunk.
     pub(crate) fn tried(&mut self, has_shrunk: bool) {
         if has_shrunk {
             (self.vain, self.spared) = (0, 0);
@@ -119,18 +119,18 @@ impl Choice {
         }
     }
 
-    /// There is nothing to send. For a moment that is so whenever the peer takes all at once; for longer, what the line could carry cannot be
-    /// measured.
+    /// Notes that there is nothing to send. This happens briefly whenever the peer takes everything at once; if it lasts, the capacity of the
+    /// line cannot be measured.
     pub(crate) fn idle(&mut self, now: Instant) {
         self.idle_at.get_or_insert(now);
     }
 
-    /// Blocks have other numbers from here on.
+    /// Forgets the measurement in progress: block numbers start afresh.
     pub(crate) fn forget(&mut self) {
         (self.since, self.idle_at, self.mark) = (None, None, 0);
     }
 
-    /// The peer has taken so many blocks by now, and so many plain bytes. `next` is the number of the block packed next.
+    /// Measures, the peer having taken `taken` blocks and `bytes` plain bytes by now. `next` is the number of the block packed next.
     pub(crate) fn measure(&mut self, now: Instant, taken: u64, bytes: u64, next: u64) {
         let idle = self.idle_at.take().map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
         if self.codec != Codec::Auto || taken < self.mark {
@@ -153,7 +153,7 @@ impl Choice {
         }
     }
 
-    /// So much was carried by what is packed by now.
+    /// Chooses the next packing, given the measured rate of the present one.
     fn decide(&mut self, rate: f64) {
         let trials = &mut self.trials;
         if self.now != trials.best {
@@ -182,7 +182,7 @@ impl Choice {
             }
             self.now = trials.next;
             trials.next = after(trials.next);
-            // It is measured with what it does, not with what blocks before it did.
+            // Judge the new packing by its own results, not by those of blocks before it.
             (self.vain, self.spared) = (0, 0);
         }
     }

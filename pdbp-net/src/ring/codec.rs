@@ -6,9 +6,9 @@
 //!  | plain length | bytes of the codec    |     behind a head that names the codec
 //!  +--------------+ - - - - - - - - - - - +
 //! ```
-//! A packed block is always shorter than the block, or it would travel as it is. Expanding writes into the block that is posted for it and
-//! nowhere else: what states more than that has room for is refused before the codec sees it, and what goes on beyond the stated
-//! length, or ends before, is refused by the codec.
+//! A packed block is always shorter than the plain one, which would otherwise travel as it is. Expanding writes only into the block that
+//! is posted for it: input that states more than fits there is refused before the codec sees it, and the codec refuses input that
+//! expands to more or less than the stated length.
 
 use std::cell::RefCell;
 
@@ -17,13 +17,13 @@ use zstd::bulk::{Compressor, Decompressor};
 
 use crate::framing::Malformed;
 
-/// Which codec a node sends with. What it receives it expands, whatever this says.
+/// The codec that a node sends with. It expands whatever it receives, regardless of this setting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Codec {
     /// Blocks travel as they are.
     #[default]
     None,
-    /// For each link what carries the most, by trying: nothing, lz4 or zstd.
+    /// Whichever carries the most on each link, found by trial: nothing, lz4 or zstd.
     Auto,
     /// LZ4.
     Lz4,
@@ -44,10 +44,10 @@ pub enum Packing {
     Zstd = 2,
 }
 
-/// Bytes in front of what the codec has made.
+/// Bytes in front of the codec's output.
 const STATED: usize = 4;
 const ZSTD_LEVEL: i32 = 1;
-/// Bytes from the middle of a block that tell whether it is worth the trouble.
+/// Bytes from the middle of a block that are probed to see whether packing is worthwhile.
 const PROBE: usize = 4 << 10;
 
 impl Packing {
@@ -62,12 +62,12 @@ impl Packing {
     }
 }
 
-/// Bytes in which any block of up to `longest` bytes can be packed.
+/// Bytes that suffice to pack any block of up to `longest` bytes.
 pub(crate) const fn room_for(longest: usize) -> usize {
     STATED + get_maximum_output_size(longest)
 }
 
-/// What the codecs need, once for each thread: about 700 KiB with zstd.
+/// The codecs' state, one per thread: about 700 KiB with zstd.
 struct Coders {
     lz4: CompressTable,
     zstd: Option<Compressor<'static>>,
@@ -79,7 +79,7 @@ thread_local! {
         RefCell::new(Coders { lz4: CompressTable::default(), zstd: None, unzstd: None });
 }
 
-/// Packs `plain` into `room`, which is as long as [`room_for`] says. The bytes that it takes there, or `None` if that saves less than
+/// Packs `plain` into `room`, whose length is given by [`room_for`]. Returns the packed length, or `None` if that saves less than
 /// a sixteenth.
 pub(crate) fn pack(packing: Packing, plain: &[u8], room: &mut [u8]) -> Option<usize> {
     let stated = u32::try_from(plain.len()).ok()?.to_le_bytes();
@@ -99,14 +99,14 @@ pub(crate) fn pack(packing: Packing, plain: &[u8], room: &mut [u8]) -> Option<us
     (length < plain.len() - plain.len() / 16).then_some(length)
 }
 
-/// Whether some bytes from the middle of `plain` shrink by lz4. `room` is as long as [`room_for`] says for the whole.
+/// Whether some bytes from the middle of `plain` shrink by lz4. `room` has the length that [`room_for`] gives for the whole.
 pub(crate) fn shrinks(plain: &[u8], room: &mut [u8]) -> bool {
     let from = plain.len().saturating_sub(PROBE) / 2;
     let probe = plain.get(from..plain.len().min(from + PROBE)).unwrap_or(plain);
     pack(Packing::Lz4, probe, room).is_some()
 }
 
-/// Expands `packed` into the beginning of `room`, and says how long it is.
+/// Expands `packed` into the beginning of `room`, and returns the expanded length.
 ///
 /// # Errors
 /// [`Malformed::Bomb`] and [`Malformed::Expansion`].
@@ -170,7 +170,7 @@ mod tests {
             }
         }
 
-        /// Truncated, or with changed bytes: an error by name, or as many bytes as stated, and none beyond.
+        /// Truncated or altered input yields a named error, or as many bytes as stated, and none beyond.
         #[test]
         fn what_was_changed_stays_in_its_block(
             block in any_block(),

@@ -1,4 +1,4 @@
-//! COPR: takes the blocks of a link that are next, packs them, and puts them into SM, from where they are sent.
+//! COPR: takes the next blocks of a link, packs them, and puts them into SM, from where they are sent.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use super::codec::{self, Codec, Packing};
 use super::density::Density;
 use super::workers::{Done, Job, Work};
 
-/// Bytes that the poller packs in one go, or one block if that is longer.
+/// Maximum bytes that the poller packs in one go; one block if that is longer.
 const IN_LINE: usize = 256 << 10;
 
 /// A link's row of SM.
@@ -26,7 +26,7 @@ pub(crate) struct SendRow {
     pub(crate) figures: Figures,
 }
 
-/// What has become of the blocks of a row.
+/// Figures of a row.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) packed: u64,
@@ -36,7 +36,7 @@ pub(crate) struct Figures {
 }
 
 enum Stage {
-    /// A worker has a copy of it.
+    /// A worker has a copy of the block.
     AtWork,
     Raw,
     Packed(Packing, Box<[u8]>, usize),
@@ -45,7 +45,7 @@ enum Stage {
 /// The blocks of a link from which COPR takes.
 pub(crate) struct Blocks<'a> {
     pub(crate) queue: &'a VecDeque<SealedBlock>,
-    /// The number of the first in the queue, and the one behind the last that the peer has room for.
+    /// The number of the first block in the queue, and one past the number of the last that the peer has room for.
     pub(crate) first: u64,
     pub(crate) end: u64,
     /// How many plain bytes of this link the peer has taken.
@@ -68,7 +68,7 @@ impl SendRow {
         self.density.k()
     }
 
-    /// Whether the first block that is not written is with a worker.
+    /// Whether any block of the row is with a worker.
     pub(crate) fn waits(&self) -> bool {
         self.blocks.iter().any(|block| matches!(block, Stage::AtWork))
     }
@@ -85,7 +85,7 @@ impl SendRow {
         usize::try_from(number.checked_sub(self.first)?).ok()
     }
 
-    /// How a block travels, if it may be sent now: its column is closed, and it is packed if it is to be.
+    /// How a block travels, if it may be sent now: its column is closed, and no worker has it.
     pub(crate) fn ready(&self, number: u64, ring: &Ring) -> Option<Packing> {
         let place = self.place(number).filter(|place| *place < ring.send.pools.closed(self.row))?;
         match self.blocks.get(place)? {
@@ -95,8 +95,8 @@ impl SendRow {
         }
     }
 
-    /// Lets blocks enter, as many as the density of this link is for one column, or as there are buffers for. `next` is the number of the
-    /// block that is sent next.
+    /// Lets blocks enter, up to this link's density for one column, or as many as there are buffers for. `next` is the number of the
+    /// block to send next.
     pub(crate) fn copr(&mut self, blocks: &Blocks<'_>, next: u64, ring: &mut Ring) {
         if self.blocks.is_empty() {
             self.first = next;
@@ -115,7 +115,7 @@ impl SendRow {
             left = left.saturating_sub(block.bytes().len());
             entered += 1;
         }
-        // The poller has packed them in line, or there is nothing to pack.
+        // The poller has packed them inline, or there is nothing to pack.
         if ring.send.jobs.is_empty() {
             ring.send.close(None);
         }
@@ -147,7 +147,7 @@ impl SendRow {
         true
     }
 
-    /// Notes what has come of packing a block of `plain` bytes.
+    /// Records the result of packing a block of `plain` bytes.
     fn packed_as(
         &mut self,
         packed: Option<(Packing, usize)>,
@@ -167,7 +167,7 @@ impl SendRow {
         Stage::Packed(packing, buffer, length)
     }
 
-    /// A worker has packed a block of `plain` bytes, or found that it does not shrink.
+    /// Takes the block of `plain` bytes that a worker has packed, or found not to shrink.
     pub(crate) fn done(&mut self, done: Done, plain: usize, ring: &mut Ring) {
         let place = self.place(done.number).filter(|_| done.generation == self.generation);
         let at_work = place.filter(|place| matches!(self.blocks.get(*place), Some(Stage::AtWork)));
@@ -179,7 +179,7 @@ impl SendRow {
         }
     }
 
-    /// Blocks before this number are written. What was packed is dropped.
+    /// Drops the packed bytes of blocks before this number, which have been written.
     pub(crate) fn written(&mut self, until: u64, ring: &mut Ring) {
         while self.first < until
             && let Some(stage) = self.blocks.pop_front()
@@ -192,12 +192,12 @@ impl SendRow {
         }
     }
 
-    /// The peer has taken all there was.
+    /// Notes that the peer has taken everything.
     pub(crate) fn idle(&mut self, now: Instant) {
         self.choice.idle(now);
     }
 
-    /// The connection or the session is over: the row is empty again.
+    /// Empties the row, at the end of the connection or the session.
     pub(crate) fn forget(&mut self, ring: &mut Ring) {
         self.generation += 1;
         ring.send.forget(self.row);

@@ -1,4 +1,4 @@
-//! DBP: a pool of blocks that are worked on, of S2 (section 3 of the specification).
+//! DBP: a pool of blocks being worked on, of S2 (section 3 of the specification).
 //!
 //! ```text
 //!            columns   0    1    2   …   ws − 1       an element counts the blocks of its super-element;
@@ -7,15 +7,15 @@
 //!                      ▲         ▲
 //!                    reader    writer: the tokens (send and copr of SM, decopr and rece of RM)
 //! ```
-//! The writer fills the elements of one column, then closes it and goes on to the next. The reader takes from closed columns only.
-//! Rows move on each at their own pace: a token passes a column when all its elements are empty.
+//! The writer fills the elements of one column, closes it and moves on to the next. The reader takes only from closed columns.
+//! Rows advance at their own pace: a token passes a column once all its elements are empty.
 
-/// Where a pool is in its life.
+/// The life cycle of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// Blocks enter and leave.
     Expanding,
-    /// Blocks only leave: as many have entered as the pool is for, or its next column is not free.
+    /// Blocks only leave: the pool's full number has entered, or its next column is not free.
     Shrinking,
     /// As many have left as have entered.
     Shell,
@@ -29,7 +29,7 @@ pub(crate) struct Dbp {
     elements: Box<[u32]>,
     /// Blocks of a column.
     filled: Box<[u32]>,
-    /// Blocks that may enter, in all: N.
+    /// Blocks that may enter in total: N.
     size: u64,
     /// Blocks that have entered, and that have left.
     cur_in: u64,
@@ -54,7 +54,7 @@ impl Dbp {
         }
     }
 
-    /// A shell becomes a new pool.
+    /// Turns a shell into a new pool.
     pub(super) fn begin_anew(&mut self) {
         debug_assert!(self.filled.iter().all(|filled| *filled == 0), "a shell has nothing left");
         (self.cur_in, self.cur_out, self.writer, self.reader) = (0, 0, 0, 0);
@@ -84,7 +84,7 @@ impl Dbp {
         filled.map_or(0, |filled| to_usize(*filled))
     }
 
-    /// So many blocks of a row enter the column that is being filled.
+    /// Lets this many blocks of a row enter the column that is being filled.
     pub(super) fn enter(&mut self, row: usize, blocks: u32) {
         let element = self.elements.get_mut(row * self.columns + self.writer);
         if let (Some(element), Some(filled)) = (element, self.filled.get_mut(self.writer)) {
@@ -97,7 +97,7 @@ impl Dbp {
         }
     }
 
-    /// The column that is being filled is closed.
+    /// Closes the column that is being filled.
     pub(super) fn close(&mut self) {
         if self.state != State::Expanding || self.filled.get(self.writer) == Some(&0) {
             return;
@@ -110,7 +110,7 @@ impl Dbp {
         }
     }
 
-    /// The oldest block of a row leaves.
+    /// Removes the oldest block of a row.
     pub(super) fn leave(&mut self, row: usize) {
         let columns = (0..self.columns).map(|step| (self.reader + step) % self.columns);
         for column in columns {
@@ -130,7 +130,7 @@ impl Dbp {
         }
     }
 
-    /// All blocks of a row leave, since they are carried to another pool or given up. How many.
+    /// Removes all blocks of a row, to carry them to another pool or to give them up. Returns how many.
     pub(super) fn leave_all(&mut self, row: usize) -> usize {
         let blocks = self.of(row);
         (0..blocks).for_each(|_| self.leave(row));

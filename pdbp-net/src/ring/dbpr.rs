@@ -1,4 +1,4 @@
-//! DBPR: the ring of pools, of S2. Its writer fills the last one; readers take from all of them, each row in its order.
+//! DBPR: the ring of pools of S2. The writer fills the last pool; readers take from all of them, in order within each row.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use super::dbp::{Dbp, State};
 
 /// Columns of a pool.
 const COLUMNS: usize = 8;
-/// Pools at a time. When there would be more, what is left in the oldest is carried into the newest.
+/// Maximum pools at a time. Beyond that, the rest of the oldest is carried into the newest.
 pub(super) const MOST: usize = 3;
 
 /// A ring of pools with a row for each link, for one direction: SM or RM.
@@ -28,7 +28,7 @@ impl Dbpr {
         Self { rows, size, pools: VecDeque::new(), spare: None, blocks: vec![0; rows].into() }
     }
 
-    /// A block of a row enters the column that is being filled.
+    /// Lets a block of a row enter the column that is being filled.
     pub(crate) fn enter(&mut self, row: usize) {
         if self.pools.back().is_none_or(|pool| pool.state() != State::Expanding) {
             self.link();
@@ -39,7 +39,7 @@ impl Dbpr {
         }
     }
 
-    /// A pool is put into the ring.
+    /// Puts a pool into the ring.
     fn link(&mut self) {
         let pool = self.spare.take().unwrap_or_else(|| Dbp::new(self.rows, COLUMNS, self.size));
         self.pools.push_back(pool);
@@ -48,8 +48,8 @@ impl Dbpr {
         }
     }
 
-    /// Rows that have something in the oldest pool have all that they have in the newest from now on, in the same order: a row that
-    /// is stalled keeps no pool alive. Only numbers move.
+    /// Moves all blocks of every row that has some in the oldest pool to the newest, in the same order, so that a stalled row keeps no
+    /// pool alive. Only numbers move.
     fn carry(&mut self) {
         let Some(mut newest) = self.pools.pop_back() else { return };
         for row in 0..self.rows {
@@ -59,7 +59,7 @@ impl Dbpr {
             let carried: usize = self.pools.iter_mut().map(|pool| pool.leave_all(row)).sum();
             newest.enter(row, u32::try_from(carried).unwrap_or(u32::MAX));
         }
-        // These were closed before.
+        // They come from closed columns.
         newest.close();
         self.pools.push_back(newest);
         self.unlink_shells();
@@ -87,7 +87,7 @@ impl Dbpr {
         self.pools.back().map_or(0, Dbp::open_blocks)
     }
 
-    /// Those of a row: its super-element.
+    /// Blocks of a row in that column: its super-element.
     pub(crate) fn open(&self, row: usize) -> usize {
         self.pools.back().map_or(0, |pool| pool.open(row))
     }
@@ -97,7 +97,7 @@ impl Dbpr {
         self.blocks.get(row).copied().unwrap_or(0) - self.open(row)
     }
 
-    /// The oldest block of a row leaves.
+    /// Removes the oldest block of a row.
     pub(crate) fn leave(&mut self, row: usize) {
         let Some(pool) = self.pools.iter_mut().find(|pool| pool.of(row) > 0) else { return };
         pool.leave(row);
@@ -115,7 +115,7 @@ impl Dbpr {
         self.rows
     }
 
-    /// All blocks of a row leave.
+    /// Removes all blocks of a row.
     pub(crate) fn leave_all(&mut self, row: usize) {
         self.pools.iter_mut().for_each(|pool| _ = pool.leave_all(row));
         if let Some(blocks) = self.blocks.get_mut(row) {
@@ -138,7 +138,7 @@ mod tests {
     enum Operation {
         Enter(usize),
         Close,
-        /// So many blocks of a row leave, if so many are in closed columns.
+        /// This many blocks of a row leave, if closed columns hold as many.
         Leave(usize, usize),
         Purge(usize),
     }
@@ -173,7 +173,7 @@ mod tests {
         fn run(&mut self, operation: Operation) {
             match operation {
                 Operation::Enter(row) if self.oracle[row].len() < PER_ROW => {
-                    // A full pool takes no more into its open column, which is closed by that.
+                    // A full pool takes no more, which closes its open column.
                     if self.ring.pools.back().is_some_and(|pool| pool.state() != State::Expanding) {
                         self.close_oracle();
                     }
@@ -235,8 +235,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(256))]
 
-        /// Against queues: each block once, in order for each row, what has entered and left adds up, shells vanish, and
-        /// a row that is stalled keeps no pool alive.
+        /// Against queues: each block leaves once, in order within its row, the counts add up, shells vanish, and
+        /// a stalled row keeps no pool alive.
         #[test]
         fn a_ring_is_as_good_as_queues(operations in prop::collection::vec(operation(), 0..600)) {
             let mut world = World::new();

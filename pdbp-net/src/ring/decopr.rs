@@ -1,4 +1,4 @@
-//! DECOPR: expands what has come packed, and hands it on in its turn.
+//! DECOPR: expands packed blocks, and hands them on in order.
 
 use std::collections::VecDeque;
 
@@ -7,19 +7,19 @@ use super::codec::{self, Packing};
 use super::workers::{Done, Job, Work};
 use crate::framing::Malformed;
 
-/// A link's row of RM: blocks that have come and do not lie in posted ones yet.
+/// A link's row of RM: blocks that have arrived and do not lie in posted ones yet.
 pub(crate) struct RecvRow {
     row: usize,
     generation: u64,
     /// The number of the first block in the row, and the blocks.
     first: u64,
     blocks: VecDeque<Stage>,
-    /// Where the block goes that is being read, if not into a posted one.
+    /// The buffer for the block being read, unless that goes into a posted one.
     open: Option<(Packing, Box<[u8]>)>,
 }
 
 enum Stage {
-    /// A worker expands it.
+    /// A worker is expanding it.
     AtWork,
     Plain(Box<[u8]>, usize),
     /// It cannot be expanded.
@@ -31,12 +31,12 @@ impl RecvRow {
         Self { row, generation: 0, first: 0, blocks: VecDeque::new(), open: None }
     }
 
-    /// Blocks that have come and wait for their turn.
+    /// Blocks that have arrived and wait for their turn.
     pub(crate) fn len(&self) -> usize {
         self.blocks.len()
     }
 
-    /// A block is about to be read. Whether there is room: raw in its turn it needs none here.
+    /// Prepares for a block that is about to be read. Returns whether there is room; a raw block whose turn it is needs none here.
     pub(crate) fn begin(&mut self, packing: Packing, ring: &mut Ring) -> bool {
         if packing == Packing::Raw && self.blocks.is_empty() {
             return true;
@@ -45,13 +45,13 @@ impl RecvRow {
         self.open.is_some()
     }
 
-    /// Where the block goes that is being read, if not into a posted one.
+    /// The buffer for the block being read, unless that goes into a posted one.
     pub(crate) fn room(&mut self) -> Option<&mut [u8]> {
         self.open.as_mut().map(|(_, buffer)| &mut **buffer)
     }
 
-    /// The block `number`, of `length` bytes, has been read. Whether it is in the row, or else lies in `posted` (which may be longer than what
-    /// is expanded, whose length comes back).
+    /// Takes block `number`, of `length` bytes, which has been read. Returns `None` if it is now in the row, or its expanded length if it lies
+    /// in `posted` (which may be longer).
     ///
     /// # Errors
     /// [`Malformed`], if it cannot be expanded.
@@ -71,7 +71,7 @@ impl RecvRow {
             self.blocks.push_back(Stage::Plain(buffer, length));
             ring.receive.enter(row, ring.now, None);
         } else if ring.has_workers() || !self.blocks.is_empty() {
-            // What is expanded in line is handed on at once, so nothing may wait before it.
+            // A block expanded inline is handed on at once, so that is possible only if none waits before it.
             let (work, generation) = (Work::Expand(posted.len()), self.generation);
             let job = Job { work, packing, row, generation, number, buffer, length };
             self.blocks.push_back(Stage::AtWork);
@@ -86,7 +86,7 @@ impl RecvRow {
         Ok(None)
     }
 
-    /// The first block, if its turn has come: its length in `posted`.
+    /// Delivers the first block into `posted` if it is ready. Returns its length.
     ///
     /// # Errors
     /// [`Malformed`], if it cannot be expanded.
@@ -109,7 +109,7 @@ impl RecvRow {
         }
     }
 
-    /// A worker has expanded a block, or found that it cannot be.
+    /// Takes a block that a worker has expanded, or could not expand.
     pub(crate) fn done(&mut self, done: Done, ring: &mut Ring) {
         let place = done.number.checked_sub(self.first).and_then(|place| usize::try_from(place).ok());
         let block = place.filter(|_| done.generation == self.generation);
@@ -126,7 +126,7 @@ impl RecvRow {
         };
     }
 
-    /// The connection is over: what has come and was not handed on comes again.
+    /// Empties the row at the end of the connection: the peer sends again what was not handed on.
     pub(crate) fn forget(&mut self, ring: &mut Ring) {
         self.generation += 1;
         ring.receive.forget(self.row);

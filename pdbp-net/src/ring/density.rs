@@ -2,16 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-/// How long a column waits for rows that have less than their k, and over which time rates are taken: ts of S2.
+/// How long a column waits for rows that have fewer blocks than their k, and the period over which rates are measured: ts of S2.
 pub(crate) const TS: Duration = Duration::from_millis(5);
-/// The greatest k.
+/// The maximum of k.
 pub(crate) const MOST: usize = 16;
 
-/// The rate of a link, in blocks for each [`TS`].
+/// The rate of a link, in blocks per [`TS`].
 #[derive(Debug)]
 pub(crate) struct Density {
     k: usize,
-    /// When the blocks began to be counted, and how many the peer had taken by then.
+    /// When counting began, and how many blocks the peer had taken by then.
     since: Option<(Instant, u64)>,
 }
 
@@ -24,7 +24,7 @@ impl Density {
         self.k
     }
 
-    /// The peer has taken `taken` blocks by now.
+    /// Updates k, the peer having taken `taken` blocks by now.
     pub(crate) fn measure(&mut self, now: Instant, taken: u64) {
         let (since, before) = *self.since.get_or_insert((now, taken));
         let elapsed = now.saturating_duration_since(since);
@@ -37,7 +37,7 @@ impl Density {
         self.since = Some((now, taken));
     }
 
-    /// Counting begins anew, with another session or connection.
+    /// Restarts counting, with another session or connection.
     pub(crate) fn forget(&mut self) {
         self.since = None;
     }

@@ -1,26 +1,26 @@
-//! The library of buffers, blocks B of S2: what packed blocks lie in between the stages.
+//! The library of buffers, blocks B of S2, which hold packed blocks between the stages.
 
-/// Buffers for the rows of one ring. Each row has one to itself; beyond it a row holds no more than are still free, so that a few
-/// that are stalled do not starve the others. Who gets none waits.
+/// Buffers for the rows of one ring. Each row has one to itself; beyond that a row holds no more than are still free, so that a few
+/// stalled rows do not starve the others. A row that gets none waits.
 pub(crate) struct Library {
     /// Bytes of a buffer.
     bytes: usize,
-    /// Those that were used; last in, first out.
+    /// Buffers for reuse; last in, first out.
     spare: Vec<Box<[u8]>>,
-    /// Buffers that are anybody's and free.
+    /// Free buffers that any row may take.
     free: usize,
     /// Buffers that each row holds.
     held: Box<[usize]>,
 }
 
 impl Library {
-    /// Buffers of `bytes` bytes each for `rows` rows: `most` bytes in all, or one for each row if that is more.
+    /// Buffers of `bytes` bytes each for `rows` rows: `most` bytes in total, or one per row if that is more.
     pub(crate) fn new(rows: usize, bytes: usize, most: usize) -> Self {
         let free = (most / bytes.max(1)).saturating_sub(rows);
         Self { bytes, spare: Vec::new(), free, held: vec![0; rows].into() }
     }
 
-    /// A buffer for a row, unless the row has to wait.
+    /// Takes a buffer for a row, unless the row has to wait.
     pub(crate) fn take(&mut self, row: usize) -> Option<Box<[u8]>> {
         let held = self.held.get_mut(row)?;
         if *held > 0 {
@@ -33,7 +33,7 @@ impl Library {
         Some(self.spare.pop().unwrap_or_else(|| vec![0; self.bytes].into()))
     }
 
-    /// Buffers that there are, in use or not.
+    /// Number of buffers, in use or not.
     #[cfg(test)]
     pub(crate) fn in_all(&self) -> usize {
         self.spare.len() + self.held.iter().sum::<usize>()
@@ -45,7 +45,7 @@ impl Library {
         self.held.iter().all(|held| *held == 0)
     }
 
-    /// A row gives a buffer back.
+    /// Returns a row's buffer.
     pub(crate) fn give(&mut self, row: usize, buffer: Box<[u8]>) {
         let Some(held) = self.held.get_mut(row).filter(|held| **held > 0) else { return };
         *held -= 1;
