@@ -78,14 +78,14 @@ pub struct Kinds {
     clip: Kind<(Head, Vec<Measured>), Joined>,
 }
 
-/// What the lines of a clip begin with.
+/// The beginning of each line of a clip.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Head {
     name: String,
     class: String,
 }
 
-/// Registers the functions; every process of the cluster does. This one decodes with `codec`.
+/// Registers the functions, as every process of the cluster must. This process decodes with `codec`.
 pub fn kinds(program: &mut Program, codec: Codec) -> Kinds {
     Kinds {
         piece: program.kind("piece", move |piece: Piece| measure_piece(codec, &piece)),
@@ -93,7 +93,7 @@ pub fn kinds(program: &mut Program, codec: Codec) -> Kinds {
     }
 }
 
-/// The pieces of a clip: from each entry point to the next. Pictures before the first are in none, since they cannot be decoded.
+/// The pieces of a clip: from each entry point to the next. Pictures before the first entry point are left out, since they cannot be decoded.
 pub fn cut(clip: &Clip) -> impl Iterator<Item = Piece> {
     let index = clip.index();
     let ends = index.entries.iter().skip(1).map(|next| next.picture as usize).chain([index.pictures.len()]);
@@ -146,7 +146,7 @@ fn join(head: &Head, pieces: &[Measured]) -> Joined {
     Joined { lines: lines.into_bytes().into(), pictures, black, repeats, freeze, faults }
 }
 
-/// What was done in all.
+/// The totals.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Total {
     /// Clips that were measured.
@@ -157,7 +157,7 @@ pub struct Total {
     pub pictures: u64,
     /// Those that are black.
     pub black: u64,
-    /// Those that repeat the one before: freezes, if there are several in a row.
+    /// Repeats of the previous picture: freezes, if there are several in a row.
     pub repeats: u64,
     /// Most repeats in a row; 0 if there is no freeze.
     pub freeze: u32,
@@ -165,7 +165,7 @@ pub struct Total {
     pub faults: Vec<String>,
 }
 
-/// A clip whose pieces are under way.
+/// A clip whose pieces are in flight.
 struct Pending<'t> {
     name: String,
     job: Job<'t>,
@@ -174,12 +174,11 @@ struct Pending<'t> {
     pieces: usize,
 }
 
-/// Measures clips and writes a line for each picture to `table`, in the order of the clips, behind [`HEADER`]. Clips are read as there is room,
-/// so that there may be more than fit into memory. What cannot be read or decoded is in [`Total::faults`]. `progress` is told the total after
-/// each clip.
+/// Measures clips and writes a line for each picture to `table`, in the order of the clips, after [`HEADER`]. Clips are read as there is room, so
+/// there may be more than fit into memory. [`Total::faults`] lists what cannot be read or decoded. `progress` receives the total after each clip.
 ///
 /// # Errors
-/// What has ended the cluster, and that `table` cannot be written.
+/// The error that has ended the cluster, or that of writing `table`.
 pub fn measure(
     tasks: &Tasks<'_>,
     kinds: Kinds,

@@ -31,7 +31,7 @@ pub enum IndexError {
         /// Length of the input.
         bytes: usize,
     },
-    /// All its pictures are of a kind that is not decoded.
+    /// All its pictures are of an unsupported kind.
     #[error("{0}")]
     Unsupported(Unsupported),
     /// No sequence or picture parameter set could be read.
@@ -55,20 +55,20 @@ pub enum IndexError {
     },
 }
 
-/// A picture at which decoding can begin, with all that it needs.
+/// A picture at which decoding can begin, with everything it needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryPoint {
     /// Its number among the pictures of the stream, from 0.
     pub picture: u32,
     /// Size of the picture.
     pub size: PictureSize,
-    /// The same before cropping, which is what a decoder needs memory for; a side of 65,535 may be longer.
+    /// Size before cropping, which determines a decoder's memory; a side of 65,535 may be longer.
     pub coded: PictureSize,
     /// Parts of the stream to feed to a decoder, in order; adjacent units are one piece. The last is the picture itself.
     pub pieces: Box<[Range<usize>]>,
 }
 
-/// How a stream is coded.
+/// The coding of a stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Standard {
     /// H.264, MPEG-4 AVC.
@@ -90,20 +90,20 @@ impl core::fmt::Display for Standard {
 /// The structure of one stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Index {
-    /// How it is coded.
+    /// Its coding.
     pub standard: Standard,
     /// One range per access unit, in stream order, parameter sets included.
     pub pictures: Vec<Range<usize>>,
     /// Entry points, in stream order; never empty in an index made by [`Index::new`].
     pub entries: Vec<EntryPoint>,
-    /// IDR pictures left out since a parameter set they refer to is missing, unreadable or of a kind that is not decoded.
+    /// IDR pictures left out because a parameter set they refer to is missing, unreadable or unsupported.
     pub orphans: u32,
-    /// Pictures with a B slice, of H.264.
+    /// Pictures with a B slice; H.264 only.
     pub b_pictures: u32,
 }
 
 impl Index {
-    /// Reads the structure of `data`, which is H.264, or else H.265: parameter sets of one are none of the other.
+    /// Reads the structure of `data`, which is H.264, or else H.265: parameter sets of one are invalid in the other.
     ///
     /// # Errors
     ///
@@ -127,13 +127,13 @@ impl Index {
             done => return done,
         };
         match hevc::index(data) {
-            // With its parameter sets it is H.265, whatever else is missing.
+            // If it has H.265 parameter sets, it is H.265, whatever else is missing.
             Err(IndexError::NoParameterSets { .. }) => Err(refusal),
             done => done,
         }
     }
 
-    /// The size before cropping of that entry point which has the most samples.
+    /// The size before cropping of the entry point with the most samples.
     pub fn largest(&self) -> Option<PictureSize> {
         self.entries.iter().map(|entry| entry.coded).max_by_key(|size| size.samples())
     }

@@ -2,7 +2,7 @@
 
 use super::bits::Bits;
 
-/// The size of the pictures of a stream, in luma samples; after cropping, unless something else is said.
+/// The size of the pictures of a stream, in luma samples; after cropping unless stated otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PictureSize {
     /// Samples per row, never 0.
@@ -17,7 +17,7 @@ impl PictureSize {
         u64::from(self.width) * u64::from(self.height)
     }
 
-    /// Sides that are longer than can be told are cut.
+    /// Clamps sides that are too long to represent.
     pub(crate) fn saturating(width: u32, height: u32) -> Self {
         let side = |length: u32| u16::try_from(length).unwrap_or(u16::MAX);
         Self { width: side(width), height: side(height) }
@@ -40,13 +40,13 @@ pub(super) struct Sps {
     pub(super) refused: Option<Unsupported>,
 }
 
-/// Kinds of video that are not decoded. (Some decoders could, but then it would depend on the decoder what is measured.)
+/// Kinds of video that are not decoded. (Some decoders could, but then measurements would depend on the decoder.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unsupported {
     /// Pictures may consist of two fields (`frame_mbs_only_flag` is 0).
     Interlaced,
-    /// Others than 8-bit 4:2:0.
+    /// Formats other than 8-bit 4:2:0.
     Format {
         /// `chroma_format_idc`: 0 is 4:0:0, 1 is 4:2:0, 2 is 4:2:2, 3 is 4:4:4.
         chroma: u32,

@@ -69,7 +69,7 @@ pub(super) fn frames(streams: &Streams, outcome: &Outcome) -> String {
     out
 }
 
-/// Means per stream, black pictures, those that repeat the one before, and most repeats in a row.
+/// Means per stream, black pictures, repeats of the previous picture, and most repeats in a row.
 fn all_streams(streams: &Streams, outcome: &Outcome) -> String {
     let mut sums = vec![(0u32, [0f64; 3]); streams.count() as usize];
     for arrival in &outcome.arrivals {

@@ -15,7 +15,7 @@ use crate::streams::Streams;
 const NARROW: f64 = 420.0;
 const WIDE: f64 = 560.0;
 
-/// Rows of buffers that are shown, the best used ones.
+/// The most buffer rows shown, the best used ones.
 const MOST_ROWS: usize = 6;
 
 const SECONDS: Axis<'_> = Axis { label: "seconds since the first pass began", scale: Scale::Zero };

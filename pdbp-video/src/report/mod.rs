@@ -20,21 +20,21 @@ use crate::streams::Streams;
 pub struct ReportError {
     /// The file or folder.
     pub path: PathBuf,
-    /// What the system said.
+    /// The system's error.
     pub source: io::Error,
 }
 
-/// What the report says about the run besides its outcome.
+/// What the report states about the run in addition to its outcome.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
-    /// How the program was called, or a line that says it in words.
+    /// The program's command line, or a description of it.
     pub title: String,
     /// Name and value pairs shown at the top of the page.
     pub settings: Vec<(String, String)>,
 }
 
-/// Writes `index.html`, `frames.csv`, `streams.csv`, `passes.csv`, `pairs.csv`, `faults.csv` and `density.csv` into `directory`, which is
-/// created if need be. Returns the path of the page.
+/// Writes `index.html`, `frames.csv`, `streams.csv`, `passes.csv`, `pairs.csv`, `faults.csv` and `density.csv` into `directory`, which is created
+/// if needed. Returns the path of the page.
 ///
 /// # Errors
 ///

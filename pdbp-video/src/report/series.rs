@@ -49,7 +49,7 @@ pub(crate) fn short_name(name: &str) -> &str {
     name.rsplit(['/', '\\']).next().unwrap_or(name)
 }
 
-/// Largest number of clips that get a line of their own.
+/// The most clips that get a separate line.
 pub(super) const MOST_CLIPS: usize = 6;
 
 /// Scores by clip: at most [`MOST_CLIPS`], the others together.
@@ -84,7 +84,7 @@ pub(super) fn over_time(outcome: &Outcome, scores: &[(usize, Scores)], measure: 
     points.map(|(step, (sum, count))| ((step as f64 + 0.5) * width, sum / f64::from(*count))).collect()
 }
 
-/// Smallest and largest value of a measure, a little apart even if they are equal.
+/// Smallest and largest value of a measure, kept slightly apart even if they are equal.
 pub(super) fn range(outcome: &Outcome, measure: Measure) -> (f64, f64) {
     let values = outcome.arrivals.iter().map(|arrival| f64::from((measure.of)(&arrival.record.scores())));
     let (low, high) =
@@ -133,7 +133,7 @@ pub(super) fn throughput(outcome: &Outcome) -> Series {
     Series { name: String::new(), points: points.collect() }
 }
 
-/// Density factor of every buffer row over time, the best used rows first; rows of a node to itself come last.
+/// Density factor of every buffer row over time, the best used rows first; rows from a node to itself come last.
 pub(super) fn densities(outcome: &Outcome) -> Vec<Series> {
     #[derive(Default)]
     struct Row {

@@ -18,15 +18,15 @@ const CLASSES: [&str; 9] =
 const PAIRS: [&str; 4] = ["frames carried", "frames", "MB", "Mb/s"];
 const SOURCES: [&str; 5] = ["source", "pictures", "faults", "now", "last fault"];
 const STILL: [&str; 5] = ["black or frozen", "clip", "black", "repeats", "longest freeze"];
-/// Live sources that are listed one by one.
+/// Live sources that are listed individually.
 const MOST_SOURCES: usize = 24;
-/// Streams that are listed one by one.
+/// Streams that are listed individually.
 const MOST_STILL: usize = 8;
-/// Pairs of nodes that are listed one by one.
+/// Pairs of nodes that are listed individually.
 const MOST_PAIRS: usize = 16;
 
-/// The table by stream class, one line per class and one for all; with a transport what each pair of nodes carried; black and frozen streams; and the share
-/// of time spent outside the real work.
+/// The table by stream class, one line per class and one for all; with a transport, the traffic of each pair of nodes; black and frozen streams;
+/// and the share of time spent outside the actual work.
 pub fn table(streams: &Streams, outcome: &Outcome) -> String {
     let summaries = outcome.summaries(streams);
     let mut rows: Vec<_> = summaries.iter().map(|summary| row(summary, outcome.passes.len())).collect();
@@ -57,7 +57,7 @@ pub fn table(streams: &Streams, outcome: &Outcome) -> String {
     out
 }
 
-/// Columns below their heads, the first to the left. The last of several rows is the sum.
+/// Columns below their heads, the first left-aligned. The last of several rows is the sum.
 fn grid<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
     let head = head.map(str::to_owned);
     let all = || [&head].into_iter().chain(rows);
@@ -80,7 +80,7 @@ fn grid<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
     out
 }
 
-/// A line per pair of nodes, and one of the mean of a pair if there are several.
+/// A line per pair of nodes, and one for the mean of a pair if there are several.
 fn pairs(outcome: &Outcome) -> Vec<[String; 4]> {
     let pairs = outcome.pairs();
     let line = |name: String, frames, bytes: f64, rate: f64| {
@@ -119,7 +119,7 @@ fn row(summary: &ClassSummary, passes: usize) -> [String; 9] {
     ]
 }
 
-/// A line per live source, those that are broken or had most faults first, and one of all if there are several.
+/// A line per live source, broken ones and those with most faults first, and one for all if there are several.
 fn sources(streams: &Streams, outcome: &Outcome) -> Vec<[String; 5]> {
     if outcome.mode != Mode::Live {
         return Vec::new();
@@ -150,7 +150,7 @@ fn sources(streams: &Streams, outcome: &Outcome) -> Vec<[String; 5]> {
     lines
 }
 
-/// A line per stream, and one of all if there are several.
+/// A line per stream, and one for all if there are several.
 fn still_rows(streams: &Streams, still: &[(StreamNo, Tally)]) -> Vec<[String; 5]> {
     let line = |(stream, tally): &(StreamNo, Tally)| {
         let clip = streams.clip(*stream).map_or("?", |clip| short_name(clip.name())).to_owned();
@@ -172,7 +172,7 @@ fn still_rows(streams: &Streams, still: &[(StreamNo, Tally)]) -> Vec<[String; 5]
     lines
 }
 
-/// Such as `9 from picture 8`: so many repeats in a row.
+/// Such as `9 from picture 8`: the number of repeats in a row.
 pub(super) fn freeze(tally: &Tally) -> String {
     if !tally.froze() {
         return "–".to_owned();
@@ -180,7 +180,7 @@ pub(super) fn freeze(tally: &Tally) -> String {
     format!("{} from picture {}", count(tally.freeze.into()), tally.freeze_from)
 }
 
-/// Who did the work, of [`Outcome::decoded`] or [`Outcome::analysed`]; how much each did, if there are several.
+/// What did the work in [`Outcome::decoded`] or [`Outcome::analysed`], with the share of each if there are several.
 pub fn shares(of: &BTreeMap<String, u64>) -> String {
     let share = |(name, frames): (&String, &u64)| match of.len() {
         1 => name.clone(),
@@ -231,7 +231,7 @@ fn times(outcome: &Outcome) -> String {
     out
 }
 
-/// Nanoseconds in a unit that suits them, three digits.
+/// Nanoseconds in a suitable unit, with three digits.
 pub fn duration(nanoseconds: u64) -> String {
     let value = nanoseconds as f64;
     let (value, unit) = match nanoseconds {

@@ -4,20 +4,20 @@ use std::io;
 
 use super::{Address, Carrier};
 
-/// Descriptors that the rest of the program takes: files of reports, the live page and its readers, processes of decoders, devices.
+/// Descriptors for the rest of the program: files of reports, the live page and its readers, processes of decoders, devices.
 const OTHERS: u64 = 256;
 
-/// What sources need, and what there is.
+/// How many descriptors are needed, and how many are available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Descriptors {
-    /// Needed, for all sources and the rest of the program.
+    /// For all sources and the rest of the program.
     pub needed: u64,
-    /// That this process may have, after it has asked for as many as it may ask for.
+    /// The limit of this process, after raising it as far as allowed.
     pub most: u64,
 }
 
 impl Descriptors {
-    /// What is to be said if there are not enough.
+    /// The warning if there are not enough.
     pub fn lack(&self) -> Option<String> {
         let Self { needed, most } = self;
         (needed > most).then(|| {
@@ -29,10 +29,10 @@ impl Descriptors {
     }
 }
 
-/// Raises what this process may have to what `sources` need, as far as it may. `None` where the system does not tell.
+/// Raises this process's limit to what `sources` need, as far as allowed. `None` where the system does not report it.
 pub fn descriptors<'a>(sources: impl IntoIterator<Item = &'a Address>) -> Option<Descriptors> {
     let of_one = |address: &Address| match address {
-        // Two for packets and reports beside the connection.
+        // Two for packets and reports, in addition to the connection.
         Address::Rtsp { carrier: Carrier::Udp, .. } => 3,
         Address::Rtsp { carrier: Carrier::Tcp, .. } | Address::Rtp { .. } => 1,
     };
@@ -44,7 +44,7 @@ pub fn descriptors<'a>(sources: impl IntoIterator<Item = &'a Address>) -> Option
 fn raise(needed: u64) -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    // None is no limit.
+    // None means no limit.
     let Some(usual) = current.filter(|usual| *usual < needed) else {
         return Some(current.unwrap_or(u64::MAX));
     };
@@ -58,12 +58,12 @@ fn raise(_needed: u64) -> Option<u64> {
     None
 }
 
-/// What to do about an error, if it says that there are no descriptors left.
+/// Advice for an error that reports a lack of descriptors.
 pub(super) fn advice(error: &io::Error) -> Option<String> {
     advice_of(&error.to_string())
 }
 
-/// The same of an error's text, with those of a library in it.
+/// The same for the text of an error, also of a library's.
 pub(super) fn advice_of(error: &str) -> Option<String> {
     let is_lack = error.contains("Too many open files");
     is_lack.then(|| {

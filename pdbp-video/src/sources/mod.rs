@@ -48,7 +48,7 @@ const MOST_QUEUED: usize = 16 << 20;
 /// Faults that wait with them.
 const MOST_FAULTS: usize = 16;
 
-/// Where a source is.
+/// The address of a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// At a server.
@@ -57,10 +57,10 @@ pub enum Address {
         url: Url,
         /// User and password.
         credentials: Option<(String, String)>,
-        /// Whether packets come in the connection, or beside it.
+        /// Whether packets come in the connection, or over UDP.
         carrier: Carrier,
     },
-    /// It is sent to an address of this host, or to a group.
+    /// Packets are sent to an address of this host, or to a group.
     Rtp {
         /// Where to listen.
         to: SocketAddr,
@@ -69,7 +69,7 @@ pub enum Address {
     },
 }
 
-/// How packets of a server come.
+/// How a server's packets travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Carrier {
     /// In the connection.
@@ -78,7 +78,7 @@ pub enum Carrier {
     Udp,
 }
 
-/// Why an argument names no source.
+/// Why an argument is not a source.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}: {reason}")]
 pub struct AddressError {
@@ -89,7 +89,7 @@ pub struct AddressError {
 }
 
 impl Address {
-    /// Reads `rtsp://[USER:PASSWORD@]HOST[:PORT]/PATH`, the same with `rtspu` for packets over UDP, and `rtp://ADDRESS:PORT[?codec=h265]`. `None`
+    /// Parses `rtsp://[USER:PASSWORD@]HOST[:PORT]/PATH`, the same with `rtspu` for packets over UDP, and `rtp://ADDRESS:PORT[?codec=h265]`. `None`
     /// if it is none of these, but the path of a file.
     pub fn parse(text: &str) -> Option<Result<Self, AddressError>> {
         let scheme = text.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase())?;
@@ -104,10 +104,10 @@ impl Address {
         })
     }
 
-    /// The sources that a session description names, read from a file.
+    /// The sources in a session description that was read from a file.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why there are none.
     pub fn described(path: &Path, text: &[u8]) -> Result<Vec<Self>, AddressError> {
         let refused =
             |reason: String| AddressError { text: path.display().to_string(), reason: plain::text(&reason) };
@@ -153,7 +153,7 @@ fn rtp(text: &str) -> Result<Address, String> {
     Ok(Address::Rtp { to, media: Media { standard, payload_type: None, parameter_sets: Vec::new() } })
 }
 
-/// Without user and password, and without what else looks secret in a path or a query.
+/// Without user and password, and without anything else in path or query that looks secret.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -168,7 +168,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// A live source. It is received from [`start`](Self::start) on, until it is dropped.
+/// A live source. It is received from [`start`](Self::start) until it is dropped.
 pub struct Source {
     address: Address,
     shared: Arc<Shared>,
@@ -190,51 +190,51 @@ impl Drop for Source {
 }
 
 impl Source {
-    /// A source at that address, in the room of this process.
+    /// Creates a source at that address, in this process's room.
     pub fn new(address: Address) -> Self {
         Self { address, shared: Arc::new(Shared::new(Room::of_process())), receiver: OnceLock::new() }
     }
 
-    /// Where it is.
+    /// Its address.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Begins to receive, if it has not begun yet.
+    /// Starts to receive, unless already started.
     pub fn start(&self) {
         self.receiver.get_or_init(|| receive::start(self.address.clone(), Arc::clone(&self.shared)));
     }
 
-    /// The next access unit, or what happened before it; `None` if there is nothing yet.
+    /// Takes the next access unit, or the fault before it; `None` if nothing has come yet.
     pub fn take(&self) -> Option<Unit> {
         if self.waiting() == 0 { None } else { self.shared.take() }
     }
 
-    /// As if it had been received.
+    /// Adds a unit as if it had been received.
     #[cfg(test)]
     pub(crate) fn feed(&self, unit: Unit) {
         self.shared.put(unit);
     }
 
-    /// How much waits to be taken.
+    /// Number of entries that wait to be taken.
     pub fn waiting(&self) -> usize {
-        // Relaxed: `take` looks again under the lock.
+        // Relaxed: `take` checks again under the lock.
         self.shared.waiting.load(Ordering::Relaxed)
     }
 
-    /// From now on the last key picture is kept, for a page that shows it.
+    /// Keeps the last key picture from now on, for a page that shows it.
     pub(crate) fn keep_keys(&self) {
         self.shared.keeps_keys.store(true, Ordering::Relaxed);
     }
 
-    /// Keeps a key picture, which was decoded without trouble, if somebody wants to see it and there is room.
+    /// Keeps a successfully decoded key picture, if keys are kept and there is room.
     pub(crate) fn decoded(&self, unit: AccessUnit) {
         if unit.is_key && self.shared.keeps_keys.load(Ordering::Relaxed) {
             self.shared.queue().keep_key(unit);
         }
     }
 
-    /// The last key picture that was decoded, as far as they are kept.
+    /// The last key picture that was decoded, if keys are kept.
     pub(crate) fn last_key(&self) -> Option<AccessUnit> {
         self.shared.queue().last_key.clone()
     }
@@ -254,9 +254,9 @@ struct Queue {
     bytes: usize,
     faults: usize,
     last_key: Option<AccessUnit>,
-    /// Units are left out until a key picture comes for which there is room.
+    /// Units are dropped until a key picture comes that there is room for.
     is_full: bool,
-    /// Of what waits, and the key picture.
+    /// For waiting entries, and the key picture.
     hold: Hold,
 }
 
@@ -279,7 +279,7 @@ impl Shared {
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        // Every change leaves a queue that can be used.
+        // Every change leaves a usable queue.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -297,7 +297,7 @@ impl Shared {
         Some(unit)
     }
 
-    /// Adds a unit or a fault. Where there is no room pictures are left out until the next key picture, and a fault says so.
+    /// Adds a unit or a fault. Without room, pictures are dropped until the next key picture, and a fault reports it.
     pub(crate) fn put(&self, unit: Unit) {
         let mut queue = self.queue();
         match unit {
@@ -318,7 +318,7 @@ impl Shared {
 }
 
 impl Queue {
-    /// It has so many bytes from now on, if there is room for them.
+    /// Sets the bytes held, if there is room for them.
     fn hold(&mut self, bytes: usize) -> bool {
         let key = self.last_key.as_ref().map_or(0, |key| key.bytes.len());
         let has_room = self.hold.set(bytes + key);
@@ -328,7 +328,7 @@ impl Queue {
         has_room
     }
 
-    /// Adds a unit, or says why there is no room.
+    /// Adds a unit, or returns why there is no room.
     fn admit(&mut self, unit: AccessUnit) -> Result<(), String> {
         let length = unit.bytes.len();
         let bytes = self.bytes + length;
@@ -371,10 +371,10 @@ fn no_room(most: usize) -> String {
     )
 }
 
-/// How often is looked whether something has come.
+/// How often arrivals are checked for.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Calls `look`, which says how much it has found, for so long.
+/// Calls `look`, which returns how much it has found, for this long.
 pub(crate) fn attend<E>(length: Duration, mut look: impl FnMut() -> Result<usize, E>) -> Result<(), E> {
     let end = Instant::now() + length;
     loop {

@@ -20,22 +20,22 @@ use super::rtp::{RtpReader, Unit};
 use super::{Address, Carrier, Media, Shared, no_room, videos};
 use crate::plain;
 
-/// A source from which nothing comes for so long has stalled.
+/// A source that sends nothing for this long has stalled.
 pub const STALL: Duration = Duration::from_secs(5);
-/// The longest time after which a source that broke is tried again.
+/// The longest time after which a broken source is retried.
 pub const RETRY: Duration = Duration::from_secs(8);
-/// The first time.
+/// The first retry.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// The longest that a server may take for an answer.
 const ANSWER: Duration = Duration::from_secs(10);
-/// The longest that packets may come without a key picture before that is a fault.
+/// The longest that packets may come without a key picture before it counts as a fault.
 const KEY: Duration = Duration::from_secs(15);
 /// Bytes of datagrams that wait to be read: twice those of a very large key picture.
 const BUFFER: usize = 4 << 20;
 /// Bytes of the largest datagram.
 const DATAGRAM: usize = 65_536;
 
-/// Receives a source from now on; `None` if nothing can be, which a fault says.
+/// Receives a source from now on; `None` if that is impossible, which a fault reports.
 pub(super) fn start(address: Address, shared: Arc<Shared>) -> Option<AbortHandle> {
     static RUNTIME: OnceLock<Result<Runtime, String>> = OnceLock::new();
     let make = || Builder::new_multi_thread().worker_threads(1).thread_name("sources").enable_all().build();
@@ -50,31 +50,31 @@ pub(super) fn start(address: Address, shared: Arc<Shared>) -> Option<AbortHandle
     }
 }
 
-/// For ever.
+/// Receives for ever.
 async fn receive(address: Address, shared: Arc<Shared>) {
     let mut listener = Listener::new(shared);
     let mut wait = FIRST_RETRY;
     loop {
         listener.has_unit = false;
-        // What reads answers of servers is not all of this program, and may panic over hostile ones.
+        // Servers' answers are parsed by library code, which may panic over hostile ones.
         let reason = AssertUnwindSafe(listen(&address, &mut listener)).catch_unwind().await;
         let reason = reason.unwrap_or_else(|_| {
             "what it sent made its reader panic; let its maker look at the session description".to_owned()
         });
         listener.fault(reason);
-        // What its reader had collected is gone.
+        // What its reader had collected is lost.
         listener.hold.set(0);
         wait = next_wait(wait, listener.has_unit);
         sleep(wait).await;
     }
 }
 
-/// How long is waited after an attempt that has given a picture, or has not.
+/// How long to wait after an attempt that has, or has not, given a picture.
 fn next_wait(before: Duration, has_unit: bool) -> Duration {
     if has_unit { FIRST_RETRY } else { (before * 2).min(RETRY) }
 }
 
-/// Receives until that is not possible any more; returns why.
+/// Receives until it fails; returns why.
 async fn listen(address: &Address, listener: &mut Listener) -> String {
     match address {
         Address::Rtp { to, media } => datagrams(*to, media, listener).await,
@@ -86,18 +86,18 @@ async fn listen(address: &Address, listener: &mut Listener) -> String {
     }
 }
 
-/// Hands on what is received.
+/// Passes on what is received.
 pub(super) struct Listener {
     shared: Arc<Shared>,
-    /// Of what its reader collects.
+    /// For what its reader collects.
     hold: Hold,
     begun: Instant,
-    /// The last fault, until pictures come: what stays the same is said once.
+    /// The last fault, until pictures come: a persisting fault is reported once.
     said: Option<String>,
     last_unit: Instant,
     /// Whether a picture has come since the source was last tried.
     has_unit: bool,
-    /// What may be the cause if packets are lost.
+    /// Advice to add to faults of lost packets.
     advice: String,
 }
 
@@ -111,17 +111,17 @@ impl Listener {
         self.begun.elapsed()
     }
 
-    /// When there is something to do though no packet has come.
+    /// When there is something to do even if no packet has come.
     fn due(&self, reader: &RtpReader) -> Option<Instant> {
         reader.due().map(|due| self.begun + due)
     }
 
-    /// Goes on without packets that are late.
+    /// Goes on without late packets.
     fn expire(&mut self, reader: &mut RtpReader) {
         reader.expire(self.now(), &mut |unit| self.unit(unit));
     }
 
-    /// Takes a packet; whether it is one of the stream.
+    /// Takes a packet. Returns whether it belongs to the stream.
     pub(super) fn push(&mut self, reader: &mut RtpReader, packet: &[u8]) -> bool {
         let is_one = reader.push(packet, self.now(), &mut |unit| self.unit(unit));
         if !self.hold.set(reader.held()) {
@@ -167,7 +167,7 @@ impl Listener {
     }
 }
 
-/// Reads what is sent to an address; returns why that is not possible.
+/// Reads what is sent to an address; returns why it fails.
 async fn datagrams(to: core::net::SocketAddr, media: &Media, listener: &mut Listener) -> String {
     let socket = match bind(to).await {
         Ok(socket) => socket,
@@ -198,7 +198,7 @@ async fn datagrams(to: core::net::SocketAddr, media: &Media, listener: &mut List
                 heard = Instant::now();
             }
         }
-        // Of a stall it is heard though others send something there.
+        // A stall is noticed even if others send to the address.
         if heard.elapsed() > STALL {
             listener.stalled(&mut reader);
             heard = Instant::now();
@@ -206,15 +206,15 @@ async fn datagrams(to: core::net::SocketAddr, media: &Media, listener: &mut List
     }
 }
 
-/// Asks for a buffer in which a large key picture has room that comes at once. What the system gives it, if that is less.
+/// Asks for a buffer that holds a burst as large as a large key picture. Returns advice if the system gives less.
 fn widen(socket: &UdpSocket) -> String {
     #[cfg(unix)]
     {
         use rustix::net::sockopt;
-        // What it does not give is said below.
+        // A smaller buffer is reported below.
         let _ = sockopt::set_socket_recv_buffer_size(socket, BUFFER);
         let given = sockopt::socket_recv_buffer_size(socket).unwrap_or_default();
-        // Linux tells twice what it was asked for, for its own records.
+        // Linux reports twice the requested size, for its own records.
         if given < BUFFER {
             return format!(
                 " (or here, where the system gives {} KiB for what comes at once: sysctl -w net.core.rmem_max={BUFFER})",
@@ -280,12 +280,12 @@ async fn session(
         Ok(Err(error)) => return said("the server refuses", &error),
         Err(_) => return no_answer(),
     };
-    // In a connection none is late, and of those beside it only such are handed on that are in order.
+    // In a connection none is late, and over UDP the library passes on only packets in order.
     let mut reader = RtpReader::new(&media).in_order();
     let mut heard = Instant::now();
     (listener.last_unit, listener.advice) = (heard, String::new());
     loop {
-        // Reports of the sender come though its encoder has stopped: only packets of the stream count.
+        // The sender's reports keep coming when its encoder has stopped: only packets of the stream count.
         match timeout_at(heard + STALL, packets.next()).await {
             Ok(Some(Ok(PacketItem::Rtp(packet)))) if listener.push(&mut reader, packet.raw()) => {
                 heard = Instant::now();
@@ -299,7 +299,7 @@ async fn session(
     }
 }
 
-/// The first line of an error; what follows says where in which connection.
+/// The first line of an error; the rest locates it in the connection.
 fn said(what: &str, error: &retina::Error) -> String {
     let error = error.to_string();
     let advice = descriptors::advice_of(&error).map_or_else(String::new, |advice| format!("; {advice}"));

@@ -3,17 +3,17 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// What sources may hold together if nobody says how much.
+/// What sources may hold together by default.
 const USUAL: usize = 1 << 30;
 
-/// Bytes of coded pictures that live sources may hold together: those that wait for their decoders, what is collected of the next, and the last key
-/// pictures for the live page. Half of it belongs to each of them in equal shares, so that none is without because of others; the other half is for
-/// those that need more than that.
+/// Bytes of coded pictures that live sources may hold together: those that wait for their decoders, the part of the next one collected so far, and
+/// the last key pictures for the live page. Half of the room is divided into equal shares, so that no source starves because of others; the other
+/// half is lent to sources that need more.
 #[derive(Debug)]
 pub struct Room {
     most: AtomicUsize,
     holds: AtomicUsize,
-    /// Taken of the half that is nobody's.
+    /// Bytes lent from the other half.
     lent: AtomicUsize,
 }
 
@@ -25,23 +25,23 @@ impl Default for Room {
 
 // Relaxed, everywhere: the numbers guard no other data.
 impl Room {
-    /// For so many bytes.
+    /// Creates room for this many bytes.
     pub fn new(most: usize) -> Self {
         Self { most: AtomicUsize::new(most), holds: AtomicUsize::new(0), lent: AtomicUsize::new(0) }
     }
 
-    /// That of the sources of this process: 1 GiB, unless it is told another number.
+    /// The room of this process's sources: 1 GiB by default.
     pub fn of_process() -> &'static Arc<Self> {
         static ROOM: OnceLock<Arc<Room>> = OnceLock::new();
         ROOM.get_or_init(Arc::default)
     }
 
-    /// Bytes that there are.
+    /// Bytes of the room.
     pub fn most(&self) -> usize {
         self.most.load(Ordering::Relaxed)
     }
 
-    /// Another number of bytes from now on. What is held is kept.
+    /// Changes the number of bytes from now on. What is held is kept.
     pub fn limit(&self, most: usize) {
         self.most.store(most, Ordering::Relaxed);
     }
@@ -50,30 +50,29 @@ impl Room {
         self.most() / 2
     }
 
-    /// The share of each.
+    /// The share of each source.
     fn share(&self) -> usize {
         self.half() / self.holds.load(Ordering::Relaxed).max(1)
     }
 }
 
-/// What one of them holds, until it is dropped.
+/// What one source holds, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Hold {
     room: Arc<Room>,
     bytes: usize,
-    /// More than its share.
+    /// Beyond its share.
     borrowed: usize,
 }
 
 impl Hold {
-    /// Nothing yet.
+    /// Creates an empty hold.
     pub(super) fn new(room: &Arc<Room>) -> Self {
         room.holds.fetch_add(1, Ordering::Relaxed);
         Self { room: Arc::clone(room), bytes: 0, borrowed: 0 }
     }
 
-    /// It holds so many bytes from now on; `false` if there is no room for more than it held before, which it then still holds. Less is
-    /// always possible.
+    /// Sets the number of bytes held; `false` if there is no room for more, in which case it keeps what it held before. Less is always possible.
     pub(super) fn set(&mut self, bytes: usize) -> bool {
         let needed = bytes.saturating_sub(self.room.share());
         if needed <= self.borrowed {
@@ -112,12 +111,12 @@ mod tests {
     fn together_they_hold_no_more_than_there_is_and_each_has_its_share() {
         let room = Arc::new(Room::new(1_000));
         let mut holds: Vec<_> = (0..5).map(|_| Hold::new(&room)).collect();
-        // The greedy ones take what is nobody's; the share of each, 100, is left.
+        // The greedy ones take the lendable half; the share of each, 100, remains.
         assert!(holds[0].set(400) && holds[1].set(300));
         assert!(!holds[2].set(101) && holds[2].set(100) && holds[3].set(100) && holds[4].set(100));
         assert!(!holds[0].set(401));
         assert_eq!(holds.iter().map(|hold| hold.bytes).sum::<usize>(), 1_000);
-        // What is given back is for others.
+        // Returned bytes are available to others.
         assert!(holds[0].set(50) && holds[2].set(400) && !holds[3].set(101));
         drop(holds.remove(2));
         assert!(holds[2].set(300));

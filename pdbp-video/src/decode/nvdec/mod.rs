@@ -44,33 +44,33 @@ pub(super) use self::session::NvdecDecoder;
 use super::Largest;
 use crate::annexb::{PictureSize, Standard};
 
-/// What the system calls the library.
+/// The system's name of the library.
 const FILE: &str = if cfg!(windows) { "nvcuvid.dll" } else { "libnvcuvid.so.1" };
-/// The kernel that makes planes of NV12.
+/// The kernel that extracts planes from NV12.
 const PTX: &str = include_str!("../../../kernels/nv12.ptx");
-/// What waits for pictures to be shown, and is kept for the next: as many as threads decode, or as come at once at a stream's end.
+/// The most rooms that wait for pictures to be shown, or are kept for the next: as many as threads decode, or as come at once at a stream's end.
 const MOST_ROOMS: usize = 32;
 
 /// Why NVDEC cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoNvdec {
-    /// There is no library of it where the system's loader looks.
+    /// The system's loader finds no such library.
     #[error(
         "there is no library of NVDEC ({reason}); install that of NVIDIA's driver (Debian: apt install libnvcuvid1; in a container: start it \
          with NVIDIA_DRIVER_CAPABILITIES=compute,video), or use --decoder libav"
     )]
     Absent {
-        /// What the system's loader said of which file.
+        /// The loader's messages for each file.
         reason: String,
     },
-    /// It is there and is of no use, or fails.
+    /// It is unusable, or fails.
     #[error("NVDEC: {reason}; install a newer driver, or use --decoder libav")]
     Unusable {
-        /// What it said.
+        /// Its message.
         reason: String,
     },
-    /// The processor has other pointers than those that are known.
+    /// The processor's pointer layout is not supported.
     #[error("NVDEC is used on systems of 64 bits with a `long` of 64 bits only; use --decoder libav")]
     Layout,
     /// There is no device, or it fails.
@@ -81,7 +81,7 @@ pub enum NoNvdec {
         "{device} decodes no H.264 in 8-bit 4:2:0; use another device (CUDA_VISIBLE_DEVICES), or --decoder libav"
     )]
     NoH264 {
-        /// Which.
+        /// The device.
         device: String,
     },
 }
@@ -111,7 +111,7 @@ impl fmt::Display for Nvdec {
 }
 
 impl Nvdec {
-    /// That of the device which the process uses already, or the first that it sees (`CUDA_VISIBLE_DEVICES`); looked for once in a process.
+    /// The decoder of the device that the process already uses, or of the first that it sees (`CUDA_VISIBLE_DEVICES`); looked up once in a process.
     ///
     /// # Errors
     /// See [`NoNvdec`].
@@ -148,7 +148,7 @@ impl Nvdec {
         self.caps(standard).is_supported != 0
     }
 
-    /// Bytes of the device's memory that nobody has taken.
+    /// Free bytes of the device's memory.
     pub(super) fn memory_left(&self) -> Option<u64> {
         self.device.memory_left().ok().map(|bytes| bytes as u64)
     }

@@ -6,12 +6,12 @@ use super::AccessUnit;
 use crate::annexb::Standard;
 
 const START_CODE: [u8; 4] = [0, 0, 0, 1];
-/// Bytes of an access unit beyond which it is given up: memory stays bounded, whatever is sent.
+/// Bytes of an access unit beyond which it is given up, so that memory stays bounded.
 pub(super) const MOST_BYTES: usize = 8 << 20;
-/// Parameter sets that are kept of each kind, and their bytes, of which a set has some hundreds at most.
+/// Parameter sets kept of each kind, and their bytes; a set has some hundreds at most.
 const MOST_SETS: usize = 32;
 const MOST_SET_BYTES: usize = 64 << 10;
-/// What is kept of the memory of a unit for the next.
+/// How much of a unit's memory is kept for the next.
 const KEPT_BYTES: usize = 16 << 10;
 
 /// What a NAL unit does here.
@@ -28,25 +28,25 @@ enum Kind {
 #[derive(Debug)]
 pub(super) struct Depacketizer {
     standard: Standard,
-    /// The last parameter sets of each type, in front of which key pictures without theirs are put.
+    /// The last parameter sets of each type, to be put in front of key pictures without theirs.
     sets: BTreeMap<u8, Vec<Vec<u8>>>,
     timestamp: Option<u32>,
-    /// The unit that is collected, in Annex B.
+    /// The unit being collected, in Annex B.
     unit: Vec<u8>,
     is_key: bool,
     has_slices: bool,
     /// Types of the parameter sets in it.
     has_sets: Vec<u8>,
-    /// Where in it the NAL unit begins that arrives in fragments.
+    /// Where in it the NAL unit begins that is arriving in fragments.
     fragment: Option<usize>,
-    /// Why it is not whole.
+    /// Why it is incomplete.
     broken: Option<String>,
     /// Nothing is handed out before the next key picture.
     waits_for_key: bool,
 }
 
 impl Depacketizer {
-    /// `sets` are parameter sets that are known beforehand, without start codes.
+    /// `sets` are parameter sets known beforehand, without start codes.
     pub(super) fn new(standard: Standard, sets: &[Vec<u8>]) -> Self {
         let mut new = Self {
             standard,
@@ -68,7 +68,8 @@ impl Depacketizer {
         new
     }
 
-    /// So many packets before the next one are missing. Returns what is to be said of it now, if it is not said of the unit that is collected.
+    /// Notes that this many packets before the next one are missing. Returns the fault to report now, unless it will be reported with the current
+    /// unit.
     pub(super) fn lost(&mut self, packets: u64) -> Option<String> {
         let packets =
             if packets == 1 { "a packet was".to_owned() } else { format!("{packets} packets were") };
@@ -80,18 +81,18 @@ impl Depacketizer {
         if self.waits_for_key {
             return None;
         }
-        // Whole pictures, or the start of the next, which `note` sees.
+        // Whole pictures, or the start of the next, which `note` notices.
         self.waits_for_key = true;
         Some(reason)
     }
 
-    /// Begins anew: what is being collected is dropped.
+    /// Restarts: drops the unit being collected.
     pub(super) fn restart(&mut self) {
         self.clear();
         self.waits_for_key = true;
     }
 
-    /// Takes the payload of a packet. Returns the units that it completes: one, or two if the last packet of the one before is missing.
+    /// Takes the payload of a packet. Returns the units that it completes: one, or two if the last packet of the previous one is missing.
     pub(super) fn push(
         &mut self,
         timestamp: u32,
@@ -114,7 +115,7 @@ impl Depacketizer {
             self.break_off(|| "the end of a picture is missing".to_owned());
         }
         let result = match self.broken.take() {
-            // Said once.
+            // Reported once.
             Some(reason) if !self.waits_for_key => {
                 self.waits_for_key = true;
                 Some(Err(reason))
@@ -140,7 +141,7 @@ impl Depacketizer {
         if self.is_key { kinds.all(|kind| self.sets.contains_key(&kind)) } else { !self.waits_for_key }
     }
 
-    /// The unit, behind the parameter sets that a key picture lacks.
+    /// The unit, preceded by the parameter sets that a key picture lacks.
     fn whole(&mut self) -> AccessUnit {
         let mut bytes = Vec::new();
         if self.is_key {
@@ -159,7 +160,7 @@ impl Depacketizer {
         AccessUnit { standard: self.standard, bytes, is_key: self.is_key }
     }
 
-    /// Bytes of what is collected, and of the parameter sets.
+    /// Bytes of the current unit and of the parameter sets.
     pub(super) fn held(&self) -> usize {
         self.unit.capacity() + self.sets.values().flatten().map(Vec::len).sum::<usize>()
     }
@@ -219,7 +220,7 @@ impl Depacketizer {
         }
     }
 
-    /// NAL units, each behind its length.
+    /// Adds NAL units, each preceded by its length.
     fn add_several(&mut self, mut rest: &[u8]) {
         while let Some((length, tail)) = rest.split_first_chunk::<2>() {
             let Some((nal, tail)) = tail.split_at_checked(usize::from(u16::from_be_bytes(*length))) else {
@@ -233,7 +234,7 @@ impl Depacketizer {
         }
     }
 
-    /// A part of a NAL unit, whose header is `nal_header`.
+    /// Adds a part of a NAL unit, whose header is `nal_header`.
     fn add_fragment(&mut self, header: u8, nal_header: &[u8], data: &[u8]) {
         let (is_first, is_last) = (header & 0x80 != 0, header & 0x40 != 0);
         if is_first {
@@ -265,7 +266,7 @@ impl Depacketizer {
         self.note(start);
     }
 
-    /// Looks at the NAL unit that now ends the unit.
+    /// Notes the NAL unit that now ends the unit.
     fn note(&mut self, start: usize) {
         let nal = self.unit.get(start..).unwrap_or_default();
         if let Some(begins) = self.begins(nal) {
@@ -280,7 +281,7 @@ impl Depacketizer {
             Kind::Set(kind) => {
                 let set = nal.to_vec();
                 let sets = self.sets.entry(kind).or_default();
-                // The first of its kind in a unit replaces those of earlier ones.
+                // The first of its kind in a unit replaces earlier ones.
                 if !self.has_sets.contains(&kind) {
                     sets.clear();
                     self.has_sets.push(kind);
@@ -294,7 +295,7 @@ impl Depacketizer {
         }
     }
 
-    /// Of a slice: whether it is the first of its picture, whose number of the first macroblock, 0, is coded as a 1.
+    /// For a slice: whether it is the first of its picture, whose first macroblock number, 0, is coded as a 1.
     fn begins(&self, nal: &[u8]) -> Option<bool> {
         let first = *nal.first()?;
         let (is_slice, after_header) = match self.standard {

@@ -14,19 +14,19 @@ use self::depacketize::Depacketizer;
 pub use self::sdp::{Described, videos};
 use crate::annexb::Standard;
 
-/// How long packets wait for one that is late; then it is taken for lost.
+/// How long packets wait for a late one; then it counts as lost.
 pub const LATE: Duration = Duration::from_millis(200);
-/// Packets that wait for it. Of 1,400 bytes each, that is less than a key picture.
+/// Packets that wait for it. At 1,400 bytes each, that is less than a key picture.
 const MOST_WAITING: usize = 32;
 /// Bytes that they have together, at most.
 const MOST_WAITING_BYTES: usize = 1 << 20;
-/// Numbers by which packets may be ahead or behind. Others are of a sender that has begun anew. (RFC 3550 A.1)
+/// How far packet numbers may be ahead or behind. Others belong to a sender that has restarted. (RFC 3550 A.1)
 const MOST_AHEAD: i64 = 3_000;
 
 /// A coded picture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessUnit {
-    /// How it is coded.
+    /// Its coding.
     pub standard: Standard,
     /// An Annex B byte stream, with parameter sets if it is a key picture.
     pub bytes: Vec<u8>,
@@ -34,20 +34,20 @@ pub struct AccessUnit {
     pub is_key: bool,
 }
 
-/// What is sent in RTP packets.
+/// The payload of RTP packets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Media {
-    /// How it is coded.
+    /// Its coding.
     pub standard: Standard,
     /// The payload type of its packets; `None` for any.
     pub payload_type: Option<u8>,
-    /// Parameter sets that are known beforehand, without start codes.
+    /// Parameter sets known beforehand, without start codes.
     pub parameter_sets: Vec<Vec<u8>>,
 }
 
 /// Reads the packets of one stream. Any bytes are accepted.
 ///
-/// What time it is it is told, as that since any moment.
+/// The caller passes the time, measured from any moment.
 ///
 /// ```
 /// use std::time::Duration;
@@ -69,13 +69,13 @@ pub struct RtpReader {
     depacketizer: Depacketizer,
     /// The sender, and the extended number of its next packet.
     sender: Option<(u32, i64)>,
-    /// Who seems to have taken its place, and the number that its next packet should have.
+    /// An apparent successor, and the number that its next packet should have.
     candidate: Option<(u32, u16)>,
     waiting: BTreeMap<i64, Packet>,
     waiting_bytes: usize,
-    /// How long they wait.
+    /// How long packets wait.
     patience: Duration,
-    /// Packets that never came.
+    /// Packets that never arrived.
     lost: u64,
 }
 
@@ -91,7 +91,7 @@ struct Packet {
 pub type Unit = Result<AccessUnit, String>;
 
 impl RtpReader {
-    /// A reader of packets with such a payload.
+    /// Creates a reader of packets with this payload.
     pub fn new(media: &Media) -> Self {
         Self {
             payload_type: media.payload_type,
@@ -105,18 +105,18 @@ impl RtpReader {
         }
     }
 
-    /// The same for packets that come in order, if they come: none is waited for.
+    /// The same for packets that arrive in order, if at all: none is waited for.
     #[must_use]
     pub fn in_order(self) -> Self {
         Self { patience: Duration::ZERO, ..self }
     }
 
-    /// Packets that never came.
+    /// Packets that never arrived.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// The sender is gone: what has not been completed is dropped, and whoever sends next is listened to.
+    /// The sender is gone: drops what is incomplete, and listens to whoever sends next.
     pub fn restart(&mut self) {
         (self.sender, self.candidate) = (None, None);
         self.waiting.clear();
@@ -124,25 +124,25 @@ impl RtpReader {
         self.depacketizer.restart();
     }
 
-    /// Bytes that it holds.
+    /// Bytes held.
     pub fn held(&self) -> usize {
         self.waiting_bytes + self.depacketizer.held()
     }
 
-    /// Until when those packets wait that wait for one before them; then [`expire`](Self::expire) goes on without it. `None` if none waits.
+    /// Until when packets wait for a missing one before them; then [`expire`](Self::expire) goes on without it. `None` if none waits.
     pub fn due(&self) -> Option<Duration> {
         self.waiting.values().map(|packet| packet.came).min().map(|came| came + self.patience)
     }
 
-    /// Goes on without the packets that have been waited for long enough, and hands the access units that are complete then to `take`.
+    /// Goes on without packets that have been waited for long enough, and hands access units completed by that to `take`.
     pub fn expire(&mut self, now: Duration, take: &mut dyn FnMut(Unit)) {
         while self.due().is_some_and(|due| due <= now) {
             self.give_up(take);
         }
     }
 
-    /// Takes a packet that has come now, and hands the access units that are complete then to `take`. What is no packet of the stream is left out; whether
-    /// it was one.
+    /// Takes a packet that has just arrived, and hands access units completed by it to `take`. Returns whether it was a packet of the stream;
+    /// others are ignored.
     pub fn push(&mut self, bytes: &[u8], now: Duration, take: &mut dyn FnMut(Unit)) -> bool {
         let Ok(packet) = RtpPacket::parse(bytes) else { return false };
         // 72 to 76 are RTCP's packets with the marker bit (RFC 5761).
@@ -178,7 +178,7 @@ impl RtpReader {
         true
     }
 
-    /// The extended number of a packet; `None` if it is of a sender that is not listened to yet.
+    /// The extended number of a packet; `None` if it comes from a sender not listened to yet.
     fn place(&mut self, ssrc: u32, number: u16, take: &mut dyn FnMut(Unit)) -> Option<i64> {
         let Some((sender, next)) = self.sender else {
             let first = i64::from(number);
@@ -190,7 +190,7 @@ impl RtpReader {
             self.candidate = None;
             return Some(next + ahead);
         }
-        // One stray packet is no new sender, two in order are.
+        // One stray packet is not a new sender, but two in order are.
         if self.candidate == Some((ssrc, number)) {
             self.restart();
             self.sender = Some((ssrc, i64::from(number)));
@@ -203,7 +203,7 @@ impl RtpReader {
         None
     }
 
-    /// Hands on what waited for the packets before.
+    /// Passes on packets that waited for earlier ones.
     fn follow(&mut self, take: &mut dyn FnMut(Unit)) {
         while let Some((_, next)) = &mut self.sender
             && let Some(packet) = self.waiting.remove(next)
@@ -215,7 +215,7 @@ impl RtpReader {
         }
     }
 
-    /// Goes on without the packets before the first that waits.
+    /// Goes on without the packets before the first waiting one.
     fn give_up(&mut self, take: &mut dyn FnMut(Unit)) {
         let (Some((_, next)), Some((&first, _))) = (&mut self.sender, self.waiting.first_key_value()) else {
             return;

@@ -9,21 +9,21 @@ use sdp_types::Session;
 use super::Media;
 use crate::annexb::Standard;
 
-/// A video of a description.
+/// A video in a description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Described {
-    /// Where it is sent; `None` if the description does not say, as that of an RTSP server.
+    /// Its destination; `None` if the description does not name one, as with RTSP servers.
     pub to: Option<SocketAddr>,
-    /// What is sent.
+    /// Its coding.
     pub media: Media,
 }
 
 /// The videos of a description that can be read, in order.
 ///
 /// # Errors
-/// Why there is none.
+/// Why there are none.
 pub fn videos(text: &[u8]) -> Result<Vec<Described>, String> {
-    // ffmpeg writes a line of its own in front.
+    // ffmpeg adds a line in front.
     let start = text
         .windows(2)
         .position(|start| start == b"v=")
@@ -62,7 +62,7 @@ pub fn videos(text: &[u8]) -> Result<Vec<Described>, String> {
             .filter(|set| !set.is_empty())
             .collect();
         let connection = media.connections.first().or(session.connection.as_ref());
-        // A multicast address may be followed by how far it goes.
+        // A multicast address may be followed by its scope.
         let address = connection
             .and_then(|connection| connection.connection_address.split('/').next()?.parse::<IpAddr>().ok());
         let to = address.filter(|_| media.port > 0).map(|address| SocketAddr::new(address, media.port));
@@ -78,7 +78,7 @@ pub fn videos(text: &[u8]) -> Result<Vec<Described>, String> {
     Ok(videos)
 }
 
-/// What `sdp_types` takes for granted of the lines behind the first `m=`: it panics at others.
+/// Checks what `sdp_types` assumes about the lines after the first `m=`, since it panics otherwise.
 fn check_lines(text: &[u8]) -> Result<(), String> {
     for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -122,7 +122,7 @@ fn values<'a>(media: &'a sdp_types::Media, name: &'a str) -> impl Iterator<Item 
 mod tests {
     use super::*;
 
-    /// As ffmpeg writes it.
+    /// As written by ffmpeg.
     const H264: &str = "SDP:\nv=0\no=- 0 0 IN IP4 127.0.0.1\ns=No Name\nc=IN IP4 127.0.0.1\nt=0 0\na=tool:libavformat 59.27.100\n\
         m=video 5004 RTP/AVP 96\nb=AS:200\na=rtpmap:96 H264/90000\n\
         a=fmtp:96 packetization-mode=1; sprop-parameter-sets=Z0LACtoEwJ7ARAAAAwAEAAADAMg8SJqA,aM4PyA==; profile-level-id=42C00A\n";
