@@ -1,5 +1,5 @@
-//! What else was aimed at, in one process: `cargo bench -p pdbp-tasks --bench goals`. What one of eight processors that is ten times slower costs, and
-//! how long processors take from joining to their first task.
+//! Other goals, in one process: `cargo bench -p pdbp-tasks --bench goals`. Measures the cost of one processor in eight being ten times slower,
+//! and the time that processors take from joining to their first task.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use pdbp_tasks::{Error, Program};
 
 const SLOTS: usize = 8;
 const TASK: Duration = Duration::from_millis(5);
-/// How often those look that wait for each other.
+/// How often threads that wait for each other poll.
 const LOOK: Duration = Duration::from_micros(50);
 
 thread_local! {
-    /// Which of the processors this thread is, in the order in which they began.
+    /// The number of this thread's processor, in the order in which they began.
     static SLOT: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
@@ -25,7 +25,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Seconds that so many processors take for so many tasks of 5 ms, if the first of them is so many times slower.
+/// Seconds for `count` tasks of 5 ms on `slots` processors, the first of which is `slow` times slower.
 fn with_slow(slots: usize, slow: u32, count: u64) -> Result<f64, Error> {
     let cluster = Builder::new().nodes(2).start()?;
     let mut program = Program::new("slow");
@@ -50,7 +50,7 @@ fn with_slow(slots: usize, slow: u32, count: u64) -> Result<f64, Error> {
     Ok(took)
 }
 
-/// Milliseconds from the moment at which processors may join until each has begun a task, for each of them.
+/// Milliseconds from when processors may join until each has begun a task, divided by their number.
 fn joining(slots: usize) -> Result<f64, Error> {
     let cluster = Builder::new().nodes(2).start()?;
     let mut program = Program::new("join");
@@ -62,7 +62,7 @@ fn joining(slots: usize) -> Result<f64, Error> {
         }
         true
     });
-    // None ends before all have begun, so that each has one.
+    // No task ends before all have begun, so each processor gets one.
     let kind = program.kind("wait", move |_: u64| {
         all.fetch_add(1, Ordering::AcqRel);
         while all.load(Ordering::Acquire) < slots {
@@ -84,7 +84,7 @@ fn joining(slots: usize) -> Result<f64, Error> {
 }
 
 fn main() -> Result<(), Error> {
-    // What `cargo test --bench` asks for is whether it runs.
+    // `cargo test --bench` only checks that it runs.
     let (turns, count) =
         if std::env::args().any(|argument| argument == "--bench") { (5, 1600) } else { (1, 16) };
     let of =

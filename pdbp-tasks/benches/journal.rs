@@ -1,8 +1,8 @@
-//! What a journal costs: `cargo bench -p pdbp-tasks --features net --bench journal`.
+//! The cost of a journal: `cargo bench -p pdbp-tasks --features net --bench journal`.
 //!
-//! The real pool with a journal in a file, and processors whose tasks take no time, on one thread: a million tasks are loaded, and half of them ended, in
-//! groups of 1,000 and 4,000 results, each made durable by one commit. Beside it, in turn, a plain log: the same groups of as many records of the same length,
-//! appended to a file and synced. Medians of three.
+//! Runs the real pool with a journal in a file, and processors whose tasks take no time, on one thread. A million tasks are loaded, and half of
+//! them ended, in groups of 1,000 and 4,000 results, each made durable by one commit. In turn with it runs a plain log: the same groups of as
+//! many records of the same length, appended to a file and synced. Medians of three.
 
 use std::error::Error;
 use std::fs::File;
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use pdbp_tasks::net::measure;
 
-/// Job, number, position, and a result of 8 bytes, as the journal has them.
+/// Job, number, position, and a result of 8 bytes, as in the journal.
 const RECORD: usize = 32;
 
-/// Bytes of memory that the process has; 0 where the system does not say.
+/// Bytes of memory that the process uses; 0 where the system does not report it.
 fn resident() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     pages.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
@@ -42,7 +42,7 @@ fn median(mut all: Vec<f64>) -> f64 {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // What `cargo test --bench` asks for is whether it runs.
+    // `cargo test --bench` only checks that it runs.
     let is_bench = std::env::args().any(|argument| argument == "--bench");
     let count = if is_bench { 1_000_000 } else { 10_000 };
     let folder = tempfile::tempdir_in(".")?;

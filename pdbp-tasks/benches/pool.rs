@@ -1,7 +1,7 @@
-//! What the pool itself costs, without threads, parts or a network: `cargo bench -p pdbp-tasks --bench pool`.
+//! The cost of the pool itself, without threads, parts or a network: `cargo bench -p pdbp-tasks --bench pool`.
 //!
-//! The real pool and real processors in virtual time, so that 10,000 processors fit into one thread: the time that the thread computes for a
-//! task, in all (pool, processors and the queue of events) and within the pool alone. And the memory that queued tasks take.
+//! Runs the real pool and real processors in virtual time, so that 10,000 processors fit into one thread. Measures the processor time of a task,
+//! both in all (pool, processors and the queue of events) and within the pool alone, and the memory of queued tasks.
 
 #[path = "../tests/virtual_time/cluster.rs"]
 #[expect(dead_code, reason = "the tests look at more of it")]
@@ -15,13 +15,13 @@ use pdbp_tasks::pool::{Limits, NewTask, Pool};
 use pdbp_tasks::wire::{Bytes, KindId, Options};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Time that this process has computed.
+/// Processor time of this process so far.
 fn computed() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Bytes of memory that the process has; 0 where the system does not say.
+/// Bytes of memory that the process uses; 0 where the system does not report it.
 fn resident() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     pages.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
@@ -66,7 +66,7 @@ fn virtual_time(processors: usize, count: u64, runs: Duration) {
 }
 
 fn main() {
-    // What `cargo test --bench` asks for is whether it runs.
+    // `cargo test --bench` only checks that it runs.
     let scale = if std::env::args().any(|argument| argument == "--bench") { 1 } else { 1000 };
     queued(1_000_000 / scale);
     for processors in [10, 1000, 10_000] {

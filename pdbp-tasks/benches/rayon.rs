@@ -1,9 +1,8 @@
-//! What a task costs beside `rayon::spawn`, in the same run, in turns: `cargo bench -p pdbp-tasks --bench rayon`.
+//! The cost of a task compared with `rayon::spawn`, alternating in the same run: `cargo bench -p pdbp-tasks --bench rayon`.
 //!
-//! Tasks of rayon are closures in the memory of the process; those here go by messages through a pool on another node, and may be lost
-//! and run again. Both give their results back to one thread. Prints medians: of the time of a task and of what all threads of the process
-//! compute for it, and of the ratios of turns that follow each other. On a machine with other work the time that is computed is what is left to
-//! compare.
+//! Rayon's tasks are closures in the memory of the process. Those here travel as messages through a pool on another node, and may be lost and run
+//! again. Both return their results to one thread. Prints medians: of the time per task, of the processor time of all threads per task, and of
+//! the ratios of consecutive turns. On a machine with other work only the processor times can be compared.
 
 use std::hint::black_box;
 use std::sync::mpsc;
@@ -16,16 +15,16 @@ use rustix::time::{ClockId, clock_gettime};
 /// Turns of each.
 const TURNS: usize = 9;
 
-/// Computes for about so many nanoseconds.
+/// Computes for about this many nanoseconds.
 fn work(rounds: u64) -> u64 {
     (0..rounds).fold(rounds, |sum, i| black_box(sum.wrapping_mul(31).wrapping_add(i)))
 }
 
-/// Time, and time that all threads of the process have computed, in seconds.
+/// Elapsed time, and processor time of all threads of the process, in seconds.
 #[derive(Clone, Copy)]
 struct Times([f64; 2]);
 
-/// What has gone by.
+/// The clocks at the start of a measurement.
 struct Clocks(Instant, Duration);
 
 impl Clocks {
@@ -73,7 +72,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 fn main() -> Result<(), Error> {
-    // `-- 8`: with so many, instead of one for each processor of the machine.
+    // `-- 8` sets the number of slots, by default one for each processor of the machine.
     let asked = std::env::args().skip(1).find_map(|word| word.parse().ok());
     let slots = asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let cluster = Builder::new().nodes(2).start()?;

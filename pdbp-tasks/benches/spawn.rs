@@ -1,5 +1,6 @@
-//! The least that commands cost, which `benches/tasks-peers` compares others with: two threads that start them and wait for their ends, read what they
-//! say, and do nothing else: `cargo bench -p pdbp-tasks --bench spawn -- 1000 /bin/true`. As with the others each has a number as its argument: with one
+//! The least that commands can cost, as a baseline for `benches/tasks-peers`: two threads that only start commands, wait for their ends and read
+//! their outputs: `cargo bench -p pdbp-tasks --bench spawn -- 1000 /bin/true`. As in the other measurements each command has a number as its
+//! argument: with an argument, `true` reads its locale before it ends, which doubles its time.
 //! `true` reads its locale before it ends, which takes it as long again.
 
 use std::process::{Command, Stdio};
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-/// Starts a command so often, and returns how long one took, in microseconds.
+/// Runs a command this often, and returns the mean time of one in microseconds.
 fn each(count: usize, command: &str) -> f64 {
     let left = AtomicUsize::new(count);
     let take = || left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));

@@ -1,5 +1,5 @@
-//! The Mandelbrot set by sub-tasks: a tile whose border is of one colour is filled, any other is cut in four, which are tasks of their own,
-//! until it is small. So nobody knows before how many tasks there will be, and where they take long.
+//! The Mandelbrot set by sub-tasks. A tile whose border has one colour is filled; any other is cut into four sub-tasks, until tiles are small.
+//! Nobody knows in advance how many tasks there will be, or which take long.
 //!
 //! `cargo run --release -p pdbp-tasks --example mandelbrot [SIZE] [FILE.pgm]`, or under `mpirun`.
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// Iterations after which a point counts as one of the set.
 const MOST: u16 = 255;
-/// Tiles of this size are computed as they are.
+/// Tiles up to this size are computed directly.
 const SMALL: u32 = 32;
 
 /// A square part of the picture.
@@ -20,7 +20,7 @@ struct Tile {
     x: u32,
     y: u32,
     size: u32,
-    /// Of the whole picture.
+    /// Size of the whole picture.
     picture: u32,
 }
 
@@ -50,7 +50,7 @@ impl Tile {
         count as u8 // at most 255
     }
 
-    /// The colour of the whole border, if it has one. The set is connected, and so is what is around it: all within is of that colour.
+    /// The colour of the border, if it has only one. The set and its complement are both connected, so everything within has that colour, too.
     fn border(self) -> Option<u8> {
         let last = self.size - 1;
         let colour = self.at(0, 0);
@@ -63,7 +63,7 @@ impl Tile {
     }
 }
 
-/// A tile of four, row by row.
+/// Joins four tiles into one, row by row.
 fn stitch((tile, parts): (Tile, Vec<Vec<u8>>)) -> Vec<u8> {
     let half = (tile.size / 2) as usize;
     let rows = |left: &[u8], right: &[u8]| -> Vec<u8> {

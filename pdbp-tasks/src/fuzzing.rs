@@ -15,14 +15,15 @@ const FINGERPRINT: u64 = 7;
 const CLIENT: Processor = Processor { node: 1, number: 1 };
 const HONEST: Processor = Processor { node: 2, number: 2 };
 const HOSTILE: Processor = Processor { node: 9, number: 9 };
-/// Of the honest client's job, and of all jobs of the hostile one at most: all of them are run.
+/// Tasks of the honest client's job, and the most tasks of all jobs of the hostile client: all of them are run.
 const TASKS: u64 = 4;
 const FOREIGN: u64 = 1000;
-/// More than any of that takes.
+/// More rounds than any of this takes.
 const ROUNDS: u32 = 10_000;
 
-/// What a processor or a client may send to a pool with a journal, and a pool to a processor: pieces of messages, each behind its length. Whatever it is,
-/// the tasks of another client end, each once, and the journal can be taken up by the next pool.
+/// Feeds a pool with a journal whatever a processor or client may send it, and a processor whatever a pool may send: pieces of messages, each
+/// preceded by its length. Whatever arrives, the tasks of another client must end exactly once, and the next pool must be able to open the
+/// journal.
 pub fn pool(bytes: &[u8]) {
     let mut place = Place::new();
     place.begin();
@@ -57,7 +58,7 @@ pub fn pool(bytes: &[u8]) {
     panic!("the job does not end: {}", place.durable.pool.explain(crate::pool::JobId(0)));
 }
 
-/// A message, which comes out as it went in.
+/// Decodes a message, and checks that it survives being encoded again.
 fn same<T: serde::Serialize + for<'a> serde::Deserialize<'a> + PartialEq>(bytes: &[u8]) -> Option<T> {
     let message = wire::decode::<T>(bytes).ok()?;
     let again = postcard::to_stdvec(&message).ok().and_then(|bytes| wire::decode::<T>(&bytes).ok());
@@ -65,7 +66,8 @@ fn same<T: serde::Serialize + for<'a> serde::Deserialize<'a> + PartialEq>(bytes:
     Some(message)
 }
 
-/// Who has the token may end the jobs of others, and add more tasks than there is time for here.
+/// Excludes what any holder of the token may do, but this test cannot allow: ending the jobs of others, and adding more tasks than there is time
+/// for.
 fn is_allowed(up: &Up, foreign: &mut u64) -> bool {
     match up {
         Up::Request { request: Request::Cancel { job: 0 } | Request::Forget { job: 0 }, .. } => false,
@@ -78,7 +80,7 @@ fn is_allowed(up: &Up, foreign: &mut u64) -> bool {
     }
 }
 
-/// A processor hears what no pool has said.
+/// Delivers a message that no pool has sent to a processor.
 fn hear(worker: &mut Worker, down: Down, now: Duration) {
     worker.receive(down);
     for _ in 0..8 {

@@ -1,4 +1,4 @@
-//! A child process from its start to its end: what it prints, and when it is stopped.
+//! A child process from start to end: what it prints, and how it is stopped.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -11,13 +11,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
-/// A command that has been told to end is killed after this time; and for so long what it has started may print when it has ended itself.
+/// A command that was told to end is killed after this time. For the same time after a command has ended, processes that it has left behind may
+/// keep its output open.
 pub(crate) const GRACE: Duration = Duration::from_secs(5);
-/// Between two looks whether it is to end; the shorter one, whether it has ended, where the system does not say so.
+/// Pause between polls for whether the command is to end. The shorter one is used to detect its end where the system does not notify.
 const LOOK: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(10));
-/// Bytes that a command may print on either of its two ways: they are kept in memory.
+/// The most bytes that a command may print on each of its two outputs, which are kept in memory.
 pub(crate) const MOST: usize = 256 << 20;
-/// Bytes that are read between two looks.
+/// The most bytes read per poll.
 const CHUNK: u64 = 256 << 10;
 
 /// Why a command was stopped.
@@ -29,17 +30,17 @@ pub(crate) enum Stopped {
     TooLong,
 }
 
-/// What became of a command.
+/// How a command ended.
 pub(crate) struct Ended {
     pub(crate) status: io::Result<ExitStatus>,
     pub(crate) stopped: Option<Stopped>,
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
-    /// What it has started has its output open still, and nobody reads that any more.
+    /// Whether a process that it left behind still has its output open, which nobody reads any more.
     pub(crate) is_held: bool,
 }
 
-/// What a child prints, on one of its two ways.
+/// One of the two outputs of a child.
 struct Output {
     pipe: Option<File>,
     bytes: Vec<u8>,
@@ -54,28 +55,28 @@ impl Output {
         Ok(Self { pipe, bytes: Vec::new() })
     }
 
-    /// Reads what is there, but not more than a chunk. Returns whether there may be more.
+    /// Reads available bytes, at most a chunk. Returns whether more may be available.
     fn read(&mut self) -> bool {
         let Some(pipe) = &mut self.pipe else { return false };
         match pipe.take(CHUNK).read_to_end(&mut self.bytes) {
             Ok(count) if count as u64 == CHUNK => return true,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            // What was read before an error is what there is.
+            // After an error, what was read before it stands.
             Ok(_) | Err(_) => self.pipe = None,
         }
         false
     }
 }
 
-/// A command that runs, in a process group of its own, so that what it starts is stopped with it.
+/// A running command, in a process group of its own, so that whatever it starts is stopped with it.
 pub(crate) struct Running {
     child: Child,
     group: Pid,
-    /// Readable once it has ended; `None` where the system knows no such thing.
+    /// Becomes readable once the command has ended; `None` where the system has no such descriptor.
     end: Option<OwnedFd>,
     outputs: [Output; 2],
     began: Instant,
-    /// How it has ended, and when that was seen.
+    /// How it ended, and when that was noticed.
     status: Option<(io::Result<ExitStatus>, Instant)>,
     stopped: Option<(Stopped, Instant)>,
     /// Whether the whole group has been killed.
@@ -85,7 +86,7 @@ pub(crate) struct Running {
 
 impl Running {
     /// # Errors
-    /// There is no such program, or no room for another process.
+    /// No such program exists, or no more processes can be started.
     pub(crate) fn start(command: &mut Command) -> io::Result<Self> {
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
@@ -108,8 +109,8 @@ impl Running {
         self.group.as_raw_nonzero().get()
     }
 
-    /// Waits until it has ended, and nobody has its output open; or, since some leave a process behind that does, until a while later. One that
-    /// runs for longer than `limit` (0: any), or is not wanted, is stopped with all that is in its group.
+    /// Waits until the command has ended and nobody has its output open; since some leave a process behind that does, no longer than [`GRACE`]
+    /// after its end. A command that runs for longer than `limit` (0: unlimited), or is unwanted, is stopped with its whole group.
     pub(crate) fn wait(mut self, limit: Duration, is_unwanted: &dyn Fn() -> bool) -> Ended {
         loop {
             let more = self.read();
@@ -121,7 +122,7 @@ impl Running {
                 self.pause();
             }
         }
-        // No more than is there: what is left may print for ever.
+        // Only a few more chunks: processes left behind may print for ever.
         for _ in 0..4 {
             if !self.read() {
                 break;
@@ -145,7 +146,7 @@ impl Running {
         }
         let Some((_, since)) = &self.status else { return false };
         match self.stopped {
-            // Without its leader the group keeps its number for as long as somebody is in it.
+            // After its leader has ended, a group keeps its number for as long as it has a member.
             Some(_) => self.killed || test_kill_process_group(self.group) == Err(Errno::SRCH),
             None => self.outputs.iter().all(|output| output.pipe.is_none()) || since.elapsed() >= GRACE,
         }
@@ -155,7 +156,7 @@ impl Running {
         match self.stopped {
             Some((_, since)) => {
                 if since.elapsed() >= GRACE {
-                    // They may have ended meanwhile.
+                    // They may have ended by now.
                     let _ = kill_process_group(self.group, Signal::KILL);
                     self.killed = true;
                 }
@@ -170,7 +171,7 @@ impl Running {
                         _ => Stopped::Unwanted,
                     };
                     if is_long {
-                        // Nobody reads on: who prints more ends by that, or is killed.
+                        // Nobody reads any more: a process that prints more gets an error for it, or is killed.
                         self.outputs.iter_mut().for_each(|output| output.pipe = None);
                     }
                     self.stopped = Some((why, Instant::now()));
@@ -180,7 +181,7 @@ impl Running {
         }
     }
 
-    /// Until it prints something, or ends its output, or has ended, or it is time for another look.
+    /// Waits until the command prints something, closes an output or ends, or until the next poll is due.
     fn pause(&mut self) {
         let open = self.outputs.iter().filter_map(|output| output.pipe.as_ref());
         let end = self.end.iter().filter(|_| self.status.is_none());
@@ -188,13 +189,13 @@ impl Running {
         let mut open: Vec<_> = open.map(|pipe| PollFd::new(pipe, PollFlags::IN)).chain(end).collect();
         let time = Timespec { tv_sec: 0, tv_nsec: i64::from(self.pause.subsec_nanos()) };
         let came = poll(&mut open, Some(&time)).is_ok_and(|count| count > 0);
-        // One that ends its output ends itself as a rule.
+        // A command that closes an output usually ends soon.
         let is_told = self.end.is_some();
         self.pause = if came && !is_told { LOOK.0 } else { (self.pause * 2).min(LOOK.1) };
     }
 }
 
-/// What is readable once a process has ended.
+/// A descriptor that becomes readable once a process has ended.
 #[cfg(target_os = "linux")]
 fn end_of(process: Pid) -> Option<OwnedFd> {
     rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty()).ok()

@@ -13,16 +13,16 @@ use serde::{Deserialize, Serialize};
 use crate::child::{Ended, GRACE, MOST, Stopped};
 use crate::guard::Commands;
 
-/// What all commands of a job have in common.
+/// What the commands of a job have in common.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Template {
     pub(crate) words: Vec<String>,
     pub(crate) retries: u16,
-    /// Longest run in milliseconds; 0: any.
+    /// Longest run in milliseconds; 0: unlimited.
     pub(crate) limit_ms: u32,
 }
 
-/// A command that has ended.
+/// The output of a command that has ended.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Output {
     /// What went wrong, if anything.
@@ -32,19 +32,19 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// There is none, for this reason.
+    /// An empty output, for a command that failed for this reason.
     pub(crate) fn failed(why: String) -> Self {
         Self { failure: Some(why), stdout: Vec::new().into(), stderr: Vec::new().into() }
     }
 
-    /// Whether an encoded one is that of a command that has failed.
+    /// Whether an encoded output is that of a failed command.
     #[cfg(feature = "net")]
     pub(crate) fn is_failure(encoded: &[u8]) -> bool {
         encoded.first() != Some(&0)
     }
 }
 
-/// The program whose tasks are commands. Each has what all of its job have, and the item that stands for `{}`.
+/// The program whose tasks are commands. The input of each is the template of its job, and the item that replaces `{}`.
 pub(crate) fn program(commands: Arc<Commands>) -> (Program, Kind<(Template, Bytes), Output>) {
     let mut program = Program::new("pdbp-tasks");
     let kind = program.declare::<(Template, Bytes), Output>("execute");
@@ -64,10 +64,10 @@ pub(crate) fn program(commands: Arc<Commands>) -> (Program, Kind<(Template, Byte
     (program, kind)
 }
 
-/// Which GPUs a program sees, for CUDA.
+/// The variable that tells CUDA which GPUs a program may see.
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
-/// The GPUs of these numbers, of those that this process sees.
+/// Names of the GPUs with these numbers, among those that this process sees.
 fn names_of(gpus: Vec<u32>) -> Option<String> {
     let visible = std::env::var(VISIBLE).ok();
     let names: Vec<&str> = visible.iter().flat_map(|names| names.split(',')).map(str::trim).collect();
@@ -79,14 +79,14 @@ fn names_of(gpus: Vec<u32>) -> Option<String> {
 struct Execution<'e> {
     commands: &'e Commands,
     words: Vec<OsString>,
-    /// 0: any.
+    /// 0: unlimited.
     limit: Duration,
     gpus: Option<String>,
     is_unwanted: &'e dyn Fn() -> bool,
 }
 
 impl Execution<'_> {
-    /// Runs it, again if it fails and may be. It waits until it has ended. `None`: it was not wanted any more, and has been stopped.
+    /// Runs the command until it ends, and again if it fails and has retries left. `None`: it became unwanted, and was stopped.
     fn tries(&self, retries: u16) -> Option<Output> {
         let mut output = self.once()?;
         for _ in 0..retries {
@@ -135,7 +135,7 @@ impl Execution<'_> {
     }
 }
 
-/// The command for an item, which need not be text: names of files are not always.
+/// The command for an item, which need not be valid text: file names are not always.
 fn words(command: &[String], item: &[u8]) -> Vec<OsString> {
     let word = |word: &String| {
         let parts: Vec<_> = word.split("{}").map(str::as_bytes).collect();

@@ -1,4 +1,4 @@
-//! Commands do not outlive the process that runs them, however it ends.
+//! Ensures that commands do not outlive the process that runs them, however it ends.
 //!
 //! ```text
 //!  pdbp-tasks run, work ──starts──▶ commands, each the leader of a process group
@@ -7,9 +7,9 @@
 //!         └──pipe──▶ guard, a process: when the pipe ends, it stops the groups that are in the file
 //! ```
 //!
-//! A signal of a terminal goes to the group in the foreground, which those of commands are not; and SIGKILL leaves no time to stop anything. A
-//! process that is killed between the start of a command and the note of it leaves that one behind. The guard is asleep until the end: a note
-//! wakes nobody.
+//! A signal from the terminal reaches only the foreground group, to which commands do not belong, and SIGKILL leaves no time to stop anything. A
+//! process killed between starting a command and recording it leaves that command behind. The guard sleeps until the end: recording a command
+//! does not wake it.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -27,16 +27,16 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
 use crate::child::{Ended, Running};
 
-/// The command of this program that is the guard; no people's.
+/// The command of this program that runs the guard; not for users.
 pub(crate) const NAME: &str = "guard-commands";
-/// From SIGTERM to SIGKILL when the process is gone. A pool takes half a second to see that, and hands the commands out again.
+/// Time from SIGTERM to SIGKILL when the process is gone. A pool takes half a second to notice that, and then hands the commands out again.
 const HASTE: Duration = Duration::from_millis(250);
-/// Between two looks whether groups have ended.
+/// Pause between polls for whether groups have ended.
 const LOOK: Duration = Duration::from_millis(10);
-/// Bytes of a group in the file.
+/// Bytes of a group's entry in the file.
 const GROUP: usize = size_of::<i32>();
 
-/// The commands that run in this process.
+/// The commands that this process runs.
 #[derive(Default)]
 pub(crate) struct Commands {
     known: Mutex<Known>,
@@ -46,23 +46,23 @@ pub(crate) struct Commands {
 
 #[derive(Default)]
 struct Known {
-    /// Commands that run, or are about to.
+    /// Commands that run or are about to.
     count: usize,
-    /// Places in the file that no group has, of those that one has had.
+    /// Places in the file that a group has had and none has now.
     free: Vec<usize>,
     places: usize,
-    /// From the first command on.
+    /// Exists from the first command on.
     guard: Option<Guard>,
 }
 
 struct Guard {
     process: Child,
-    /// At each place a group that runs, or 0.
+    /// Holds at each place a running group, or 0.
     file: File,
 }
 
 impl Known {
-    /// Starts the guard, or another one if it is not there any more, which finds all in the file.
+    /// Starts the guard, or replaces one that has ended. The new one finds all groups in the file.
     fn ensure_guard(&mut self) -> io::Result<()> {
         let file = match &mut self.guard {
             Some(guard) => match guard.process.try_wait()? {
@@ -71,21 +71,21 @@ impl Known {
             },
             None => unnamed()?,
         };
-        // By its file, which may have been replaced, this program is another one.
+        // The path of this program's file may lead to another program by now.
         let program = if cfg!(target_os = "linux") {
             PathBuf::from("/proc/self/exe")
         } else {
             std::env::current_exe()?
         };
         let mut command = Command::new(program);
-        // Whoever ends all processes of the name of this program does not mean it.
+        // The name differs so that a command that ends all processes by this program's name spares the guard.
         command.arg0("guard").arg(NAME).process_group(0).current_dir("/");
         command.stdin(Stdio::piped()).stdout(file.try_clone()?).stderr(Stdio::null());
         self.guard = Some(Guard { process: command.spawn()?, file });
         Ok(())
     }
 
-    /// Notes a group that runs, at a place of its own.
+    /// Records a running group, at a place of its own.
     fn note(&mut self, group: i32) -> io::Result<usize> {
         let place = self.free.pop().unwrap_or_else(|| {
             self.places += 1;
@@ -103,7 +103,7 @@ impl Known {
 impl Drop for Known {
     fn drop(&mut self) {
         if let Some(mut guard) = self.guard.take() {
-            // It ends with its pipe.
+            // The guard ends when its pipe is closed.
             drop(guard.process.stdin.take());
             let _ = guard.process.wait();
         }
@@ -124,7 +124,7 @@ fn unnamed() -> io::Result<File> {
     std::fs::remove_file(path).map(|()| file)
 }
 
-/// One that runs, for as long as this lives.
+/// A running command, for as long as this value lives.
 struct Counted<'c> {
     commands: &'c Commands,
     place: Option<usize>,
@@ -133,7 +133,7 @@ struct Counted<'c> {
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
         let mut known = self.commands.known();
-        // A place that could not be freed is not used again.
+        // A place that could not be cleared is not reused.
         if let Some(place) = self.place
             && known.write(place, 0).is_ok()
         {
@@ -149,10 +149,10 @@ impl Commands {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a command to its end, as [`Running::wait`] says. `None`: none begins any more.
+    /// Runs a command to its end, as [`Running::wait`] does. `None`: no more commands are started.
     ///
     /// # Errors
-    /// It cannot be started, or nobody would stop it when this process is killed.
+    /// The command cannot be started, or no guard would stop it if this process were killed.
     pub(crate) fn run(
         &self,
         command: &mut Command,
@@ -175,7 +175,7 @@ impl Commands {
         noted.map(|_| Some(ended))
     }
 
-    /// None begins any more, and those that run are stopped.
+    /// Stops all running commands, and starts no more.
     pub(crate) fn stop(&self) {
         let _known = self.known();
         self.stopping.store(true, Ordering::Release);
@@ -185,17 +185,17 @@ impl Commands {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Waits until none runs.
+    /// Waits until no command runs.
     pub(crate) fn await_none(&self) {
         let known = self.known();
         drop(self.changed.wait_while(known, |known| known.count > 0));
     }
 }
 
-/// The guard: waits for the end of the process that has started it, and stops its commands then.
+/// Runs the guard: waits for the end of the process that started it, then stops its commands.
 pub(crate) fn guard() -> ExitCode {
     let mut end = [0];
-    // Nothing is said.
+    // Nothing is ever sent.
     while !matches!(io::stdin().read(&mut end), Ok(0)) {}
     let mut groups = Vec::new();
     if let Ok(file) = io::stdout().as_fd().try_clone_to_owned() {
@@ -204,11 +204,11 @@ pub(crate) fn guard() -> ExitCode {
             groups.push(i32::from_ne_bytes(group));
         }
     }
-    // Group 1 would be all processes.
+    // Group 1 would mean all processes.
     let groups: Vec<_> = groups.into_iter().filter(|group| *group > 1).filter_map(Pid::from_raw).collect();
     let send = |signal| {
         for group in &groups {
-            // It may have ended meanwhile.
+            // It may have ended by now.
             let _ = kill_process_group(*group, signal);
         }
     };

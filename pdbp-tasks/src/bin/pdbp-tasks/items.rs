@@ -1,4 +1,4 @@
-//! What stands in the place of `{}`, and durations.
+//! The items that replace `{}`, and durations.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -15,7 +15,7 @@ use pdbp_tasks::wire::Bytes;
 
 use crate::Wrong;
 
-/// Lines that are read before there is room for their commands.
+/// The most lines that are read before there is room for their commands.
 const AHEAD: usize = 1024;
 
 pub(crate) enum Items {
@@ -49,23 +49,23 @@ pub(crate) fn limit(text: &str) -> Result<u32, Wrong> {
     ms.ok_or_else(|| format!("a limit of {text}: there are 1ms to 1193h").into())
 }
 
-/// The lines of the standard input as they are typed, of each of which something is made; and the error that has ended them, if one has.
+/// Turns lines of standard input into items as they are typed. The second receiver yields the error that has ended them, if any.
 pub(crate) fn lines_typed<I: Send + 'static>(
     make: impl Fn(Bytes) -> I + Send + 'static,
 ) -> io::Result<(Receiver<I>, Receiver<Error>)> {
     let (give, take) = mpsc::sync_channel(AHEAD);
     let (fail, failed) = mpsc::channel();
-    // It ends with the process: nobody can end it while it waits.
+    // This thread ends with the process: nothing can end it while it waits for input.
     thread::Builder::new().name("lines".to_owned()).spawn(move || {
         let broken = Cell::new(None);
         match lines(Path::new("-"), &broken) {
             Ok(mut lines) => {
-                // Until nobody wants any more.
+                // Until the receiver is gone.
                 let _ = lines.try_for_each(|line| give.send(make(line)));
             }
             Err(error) => broken.set(Some(error)),
         }
-        // Said before the last line is known to be the last.
+        // Before `give` is dropped, which marks the last line as the last.
         if let Some(error) = broken.take() {
             let _ = fail.send(error);
         }
@@ -74,7 +74,7 @@ pub(crate) fn lines_typed<I: Send + 'static>(
     Ok((take, failed))
 }
 
-/// The lines of a file that are not empty, whatever bytes they are. One that cannot be read is the last, and its error is kept.
+/// The lines of a file that are not empty, as bytes. After a line that cannot be read no more follow, and the error is kept.
 pub(crate) fn lines<'a>(
     path: &Path,
     broken: &'a Cell<Option<Error>>,

@@ -1,4 +1,4 @@
-//! What is asked of a pool: `pdbp-tasks submit`, `status` and so on.
+//! Requests to a pool: `pdbp-tasks submit`, `status` and so on.
 
 use std::collections::HashMap;
 use std::fs;
@@ -66,7 +66,7 @@ Exit codes: 0 it went well, and of wait and output all commands ended with 0; 1 
 2 the command line cannot be used
 ";
 
-/// How long there may be no pool: when one asks something, and when one waits for something.
+/// How long the pool may be unreachable for a plain request, and for one that waits.
 const SHORT: Duration = Duration::from_secs(10);
 const LONG: Duration = Duration::from_secs(600);
 
@@ -152,7 +152,7 @@ pub(crate) fn dispatch(name: &str, arguments: &mut lexopt::Parser) -> Result<Exi
     }))
 }
 
-/// How many numbers, of a job and a task, a command takes; `None`: it is none of these.
+/// How many numbers (job and task) a command takes at most; `None`: it is not one of these commands.
 pub(crate) fn most_numbers(name: &str) -> Option<usize> {
     match name {
         "submit" | "report" => Some(0),
@@ -229,11 +229,11 @@ fn submit(
     items: &Items,
     kind: pdbp_tasks::wire::KindId,
 ) -> Result<u64, Error> {
-    /// Lines of a request, and their bytes.
+    /// The most lines in a request, and the most bytes.
     const MOST: (usize, usize) = (4096, 256 << 10);
     let template =
         Template { words: asked.command.clone(), retries: asked.retries, limit_ms: asked.limit_ms };
-    // The pool's own limit lies behind those of the process which runs it: each time it may take a while more until it is killed.
+    // The pool's own limit must be later than that of the process that runs the command, which may take a while longer to kill it, each time.
     let run = u64::from(asked.limit_ms) + GRACE.as_millis() as u64;
     let runs = run * (u64::from(asked.retries) + 1);
     let limit_ms = if asked.limit_ms == 0 { 0 } else { u32::try_from(runs).unwrap_or(u32::MAX) };
@@ -394,7 +394,7 @@ fn count(remote: &mut Remote, request: &Request, what: &str) -> Result<u64, Erro
     }
 }
 
-/// The answer may have been lost, and the request asked again: then there is no such job any more.
+/// If the answer was lost and the request repeated, the job does not exist any more.
 fn forget(remote: &mut Remote, job: u32) -> Result<u64, Error> {
     let (_, found) = ask_job(remote, job)?;
     let forgotten = match remote.ask(&Request::Forget { job }) {

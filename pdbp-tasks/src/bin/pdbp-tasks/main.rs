@@ -1,4 +1,5 @@
-//! `pdbp-tasks`: commands as tasks, here (`run`), or for a pool that outlives whoever works for it (`serve`, `work`, `submit` and so on).
+//! `pdbp-tasks`: runs commands as tasks, either here (`run`), or through a pool that outlives its workers and clients (`serve`, `work`, `submit`
+//! and so on).
 #![forbid(unsafe_code)]
 
 mod child;
@@ -56,7 +57,7 @@ fn help_or_version(argument: &lexopt::Arg<'_>, help: &str) -> Option<String> {
 }
 
 fn main() -> ExitCode {
-    // Before there are other threads.
+    // Must happen before other threads exist.
     pdbp::prepare();
     let is_first = Launch::find().is_none_or(|launch| launch.rank == 0);
     match dispatch(lexopt::Parser::from_env(), is_first) {
@@ -71,11 +72,11 @@ fn main() -> ExitCode {
 }
 
 /// # Errors
-/// The command line cannot be used.
+/// The command line is not valid.
 fn dispatch(mut arguments: lexopt::Parser, is_first: bool) -> Result<ExitCode, Wrong> {
     let show = |text: &str| {
         if is_first {
-            // Whoever reads may have seen enough.
+            // The reader may have closed the pipe after seeing enough.
             let _ = io::stdout().write_all(text.as_bytes());
         }
         Ok(ExitCode::SUCCESS)
@@ -110,7 +111,7 @@ fn dispatch(mut arguments: lexopt::Parser, is_first: bool) -> Result<ExitCode, W
     }
 }
 
-/// What a command comes to: how many have failed, or why it could not be done.
+/// The exit code for the number of failed commands, or for an error.
 fn ended(result: Result<u64, pdbp_tasks::Error>) -> ExitCode {
     match result {
         Ok(0) => ExitCode::SUCCESS,

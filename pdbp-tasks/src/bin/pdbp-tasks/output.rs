@@ -11,14 +11,14 @@ use crate::execute::Output;
 use crate::jobs::{ask_job, strange};
 use crate::run::print_one;
 
-/// What of a job is printed, and where.
+/// Which outputs of a job to print, and where.
 pub(crate) struct Printed<'a> {
     pub(crate) job: u32,
-    /// One of its tasks; all.
+    /// One of its tasks; `None`: all.
     pub(crate) task: Option<u64>,
     pub(crate) keep_order: bool,
     pub(crate) follow: bool,
-    /// Files, with {} for the number of a task.
+    /// Name of the files, with {} for the number of a task.
     pub(crate) to: Option<&'a str>,
 }
 
@@ -55,7 +55,7 @@ impl Printed<'_> {
     fn print_task(&self, remote: &mut Remote, task: u64) -> Result<u64, Error> {
         let (job, mut pause) = (self.job, Pause::new());
         loop {
-            // First how far the job is: what has no result then, and will have none, has none in what is read.
+            // Asks for the progress first: if that rules out a result, the read that follows cannot have missed one.
             let (_, found) = ask_job(remote, job)?;
             let (_, over, results) = self.read(remote, By::Number, task, 1)?;
             if let Some(result) = results.iter().find(|result| result.number == task) {
@@ -67,7 +67,7 @@ impl Printed<'_> {
             let why = if task >= found.tasks && (found.cancelled || !found.open) {
                 format!("there is no task {task} in job {job}, which has {}: from 0 on", found.tasks)
             } else if found.cancelled && (over || !results.is_empty()) {
-                // Of a job that was cancelled those that have not ended are left out.
+                // For a cancelled job, tasks that had not ended are left out.
                 format!("task {task} had not ended when job {job} was cancelled")
             } else if !self.follow {
                 format!("task {task} of job {job} has not ended; `pdbp-tasks explain` says why")
@@ -92,7 +92,7 @@ impl Printed<'_> {
         }
     }
 
-    /// Returns how many have failed: 0 or 1.
+    /// Returns how many commands have failed: 0 or 1.
     fn print_result(&self, out: &mut impl Write, of: &ResultOf) -> Result<u64, Error> {
         let ResultOf { number, result } = of;
         let output = match result {
@@ -112,7 +112,7 @@ impl Printed<'_> {
     }
 }
 
-/// Between two questions whether there is more.
+/// The pause before asking again whether there is more.
 struct Pause(Duration);
 
 impl Pause {

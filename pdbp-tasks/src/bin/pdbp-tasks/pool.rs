@@ -64,7 +64,7 @@ Options:
 SIGTERM, SIGINT (Ctrl-C) and SIGHUP stop what runs, which runs elsewhere then; so does a second one, or SIGKILL, at once.
 ";
 
-/// How others are reached.
+/// Options for reaching other processes.
 #[derive(Default)]
 pub(crate) struct Reach {
     pub(crate) address: Option<String>,
@@ -73,7 +73,7 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    /// Takes an option that is one of these.
+    /// Takes an option, if it is one of these.
     pub(crate) fn take(&mut self, name: &str, arguments: &mut lexopt::Parser) -> Result<bool, Wrong> {
         match name {
             "token-file" => self.token_file = Some(arguments.value()?.into()),
@@ -84,7 +84,7 @@ impl Reach {
     }
 
     /// # Errors
-    /// There is no token: on a machine with several users the loopback is everybody's.
+    /// No token is given: on a machine with several users anybody can reach the loopback.
     pub(crate) fn builder(&self) -> Result<Builder, Wrong> {
         let builder = Builder::from_env()?;
         let builder = match &self.token_file {
@@ -97,7 +97,7 @@ impl Reach {
         Ok(if self.plain { builder.plain(true) } else { builder })
     }
 
-    /// As [`builder`](Self::builder), of one that joins.
+    /// As [`builder`](Self::builder), for a process that joins.
     pub(crate) fn joins(&self) -> Result<Builder, Wrong> {
         let address = self
             .address
@@ -159,12 +159,12 @@ fn serve(arguments: &mut lexopt::Parser) -> Ran {
     }
     let settings = builder.settings();
     if settings.metrics.is_some() && settings.client_token_file.is_none() {
-        // On a machine with several users the loopback is everybody's, and jobs have the names of their commands.
+        // On a machine with several users anybody can reach the loopback, and jobs are named after their commands.
         return Err("who may see the figures? Name a file with a secret by --client-token-file".into());
     }
     let stop = signals::stop()?;
     let (mut program, _) = execute::program(Arc::default());
-    // Who offers what is needed may come later.
+    // A process that offers what is needed may join later.
     program.limits(Limits { crashes, grace: 2 * GRACE, offer_wait: Duration::MAX, ..Limits::default() });
     let mut serving = Serving::default();
     (serving.journal, serving.is_failure) = (journal, Output::is_failure);

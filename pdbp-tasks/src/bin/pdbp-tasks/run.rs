@@ -59,7 +59,7 @@ pub(crate) struct Options {
     template: Template,
 }
 
-/// The options, or what to print instead.
+/// Parses the options; the inner error is a text to print instead of running.
 pub(crate) fn parse(arguments: &mut lexopt::Parser) -> Result<Result<Options, String>, Wrong> {
     let (mut items, mut slots) = (None, None);
     let (mut keep_order, mut retries, mut command) = (false, 0, Vec::new());
@@ -101,18 +101,18 @@ pub(crate) fn run(options: &Options) -> Result<u64, Error> {
     let out = Arc::new(Mutex::new(BufWriter::new(io::stdout())));
     let flushed = Arc::clone(&out);
     signals::stop_commands(Arc::clone(&commands), move || {
-        // Whoever writes now may wait for somebody who does not read.
+        // A thread that is writing may be blocked by a reader that does not read, so the lock is only tried.
         drop(flushed.try_lock().map(|mut out| out.flush()));
     })?;
     let printer = Printer { commands, out, failed: Cell::new(0) };
     program.offer(options.offer.clone());
-    // Who has started a command waits for it.
+    // A thread that runs a command only waits for it, so waiting threads make progress.
     program.progress(Progress::Inline);
     if let Some(slots) = options.slots {
         program.slots(slots);
     }
     let ran = program.run(|tasks| {
-        // Closed when the job has ended, so it is declared before.
+        // Declared before the job, so that it is dropped after it.
         let (broken, mut typed) = (Cell::new(None), None);
         let mut job = tasks.job("commands");
         match &options.items {
@@ -129,7 +129,7 @@ pub(crate) fn run(options: &Options) -> Result<u64, Error> {
             Items::Lines(path) => add(&mut job, execute, options, lines(path, &broken)?),
         }
         let results = job.results();
-        // A bar among outputs would be in their way.
+        // A progress bar would get in the way of outputs on a terminal.
         let shows = !io::stdout().is_terminal();
         match (options.keep_order, shows) {
             (false, false) => printer.print(results),
@@ -168,7 +168,7 @@ fn with<'j, 't>(job: &'j mut Job<'t, Output>, options: &Options) -> New<&'j mut 
 pub(crate) fn print_one(out: &mut impl Write, output: &Output) -> io::Result<bool> {
     out.write_all(&output.stdout)?;
     if !output.stderr.is_empty() || output.failure.is_some() {
-        // In the order in which a reader of both would expect them.
+        // In the order in which a reader of both expects them.
         out.flush()?;
         io::stderr().write_all(&output.stderr)?;
     }
@@ -178,7 +178,7 @@ pub(crate) fn print_one(out: &mut impl Write, output: &Output) -> io::Result<boo
     Ok(output.failure.is_some())
 }
 
-/// Prints outputs as they come.
+/// Prints outputs as they arrive.
 struct Printer {
     commands: Arc<Commands>,
     out: Arc<Mutex<BufWriter<Stdout>>>,
@@ -188,11 +188,11 @@ struct Printer {
 
 impl Printer {
     /// # Errors
-    /// Something that is no command's: those that fail, or have no result, are counted.
+    /// An error other than a command's. Commands that fail, or have no result, are counted.
     fn print(&self, results: impl Iterator<Item = Result<Done<Output>, Error>>) -> Result<(), Error> {
         for done in results {
             if self.commands.is_stopping() {
-                // By a signal, of which this process dies when they have stopped.
+                // Stopped by a signal, which ends this process once the commands have stopped.
                 loop {
                     thread::park();
                 }
@@ -203,7 +203,7 @@ impl Printer {
                 Err(error) => return Err(error),
             };
             let has_failed = print_one(&mut *self.out(), &output)?;
-            // The next one may take long.
+            // The next output may take long.
             self.out().flush()?;
             self.failed.set(self.failed.get() + u64::from(has_failed));
         }

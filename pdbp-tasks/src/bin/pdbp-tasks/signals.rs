@@ -1,4 +1,4 @@
-//! Signals that end this process, and its commands before it.
+//! Signals that end this process, after its commands.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use signal_hook::low_level::emulate_default_handler;
 
 use crate::guard::Commands;
 
-/// Those that end it: not what it was started to ignore, as `nohup` and shells without job control do.
+/// The signals that end it, except those that were ignored at its start, as under `nohup` and in shells without job control.
 fn ending() -> Vec<c_int> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -20,7 +20,7 @@ fn ending() -> Vec<c_int> {
     [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0).collect()
 }
 
-/// Set when it is time to end. The second signal ends this process at once.
+/// Returns a flag that is set when it is time to end. A second signal ends this process at once.
 #[cfg(feature = "net")]
 pub(crate) fn stop() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
@@ -31,14 +31,14 @@ pub(crate) fn stop() -> io::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// At the first signal commands are stopped, and then this process dies of it, after `last`; at the second one it does so at once.
+/// At the first signal, stops the commands, calls `last`, and lets this process die of the signal. A second signal kills it at once.
 pub(crate) fn stop_commands(commands: Arc<Commands>, last: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let ending = ending();
     let mut signals = Signals::new(&ending)?;
     let watch = move || {
         let Some(signal) = signals.forever().next() else { return };
         for signal in ending {
-            // Without it the second signal does nothing.
+            // Without this, a second signal would do nothing.
             let _ = flag::register_conditional_default(signal, Arc::new(AtomicBool::new(true)));
         }
         commands.stop();
