@@ -1,11 +1,11 @@
-//! What travels on a connection: records, and how they are written and read. A framing is sans-IO: bytes in, records out, and the other way round.
+//! What travels on a connection: records, and how they are written and read. A framing is sans-IO: bytes in, records out, and vice versa.
 //!
-//! * [`tcp`]: a head of 24 bytes for each record, and behind that of a block its bytes.
-//! * [`soap`]: HTTP/1.1 with SOAP 1.2, complete messages; blocks are attachments (MTOM), up to 16 in a message.
+//! * [`tcp`]: a head of 24 bytes for each record, followed by the bytes of the block if it has one.
+//! * [`soap`]: HTTP/1.1 with complete SOAP 1.2 messages; blocks are attachments (MTOM), up to 16 in a message.
 //!
 //! Every record acknowledges: `taken` counts the peer's blocks that lie in posted ones here, and `room` the blocks posted beyond
-//! these, so that the peer knows how far it may go. A framing lets blocks go straight from the socket to where they belong
-//! ([`Framing::next`]), and their bytes go out from where they lie ([`said`]). Nothing is ever allocated by a length that a peer names.
+//! these, so that the peer knows how many it may send. Blocks are read straight from the socket into their destination
+//! ([`Framing::next`]), and written from where they lie ([`said`]). Nothing is ever allocated by a length that a peer names.
 
 pub(crate) mod ahead;
 pub(crate) mod http;
@@ -28,25 +28,25 @@ use tcp::Tcp;
 
 /// How the records of a connection travel.
 pub(crate) trait Framing: Send {
-    /// Reads on. `room` is where the block under way goes, at least as long as that, and the same until it is complete.
+    /// Reads on. `room` is the destination of the block in progress: at least as long as the block, and the same until it is complete.
     ///
     /// # Errors
-    /// The end of the connection, or what no peer sends.
+    /// The end of the connection, or a violation of the protocol.
     fn next(&mut self, source: &mut dyn Read, room: &mut [u8]) -> Result<Came, Lost>;
 
-    /// What comes next is the block whose head has come, of so many bytes.
+    /// Announces that the block of the last head comes next, `length` bytes of it.
     fn begin_block(&mut self, length: usize);
 
-    /// Whether a block is under way.
+    /// Whether a block is in progress.
     fn is_in_block(&self) -> bool;
 
-    /// Whether one more record can be said.
+    /// Whether one more record can be queued.
     fn takes(&self, said: &Said) -> bool;
 
-    /// Says a record, as soon as it is [sealed](Self::seal).
+    /// Queues a record, to be sent once it is [sealed](Self::seal).
     fn push(&mut self, head: Head, block: Option<u64>, said: &mut Said);
 
-    /// What was pushed is to leave, as far as that is possible now.
+    /// Releases what was pushed for sending, as far as possible now.
     fn seal(&mut self, _said: &mut Said) {}
 
     /// Whether records have been pushed and not sealed.
@@ -54,40 +54,40 @@ pub(crate) trait Framing: Send {
         false
     }
 
-    /// Whether this end has to say something though it has no news: then by [`idle`](Self::idle).
+    /// Whether this end must send something even without news; [`idle`](Self::idle) does it.
     fn must_speak(&self) -> bool {
         false
     }
 
-    /// Says what there is to say without news.
+    /// Queues what is due without news.
     fn idle(&mut self, _head: Head, _said: &mut Said) {}
 
-    /// Whether goodbye can be said now.
+    /// Whether a goodbye can be sent now.
     fn takes_bye(&self) -> bool {
         true
     }
 
-    /// So many messages that were sealed will not leave.
+    /// Notes that this many sealed messages were dropped.
     fn dropped(&mut self, _messages: usize) {}
 
-    /// What a peer is told whose connection ends since it has sent this, if it can be told.
+    /// The message that tells a peer why its connection ends, if the framing has one.
     fn refusal(&self, _what: Malformed) -> Option<Vec<u8>> {
         None
     }
 }
 
-/// What the ends of a connection have agreed on by how it began.
+/// The protocol of a connection, settled by its first bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Tcp,
-    /// This end calls, and names the other in its requests.
+    /// This end called, and names the other end in its requests.
     SoapClient(String),
     /// This end was called.
     SoapServer,
 }
 
 impl Protocol {
-    /// Of who dials to `host`.
+    /// The protocol of the end that dials `host`.
     pub(crate) fn to(framing: Chosen, host: String) -> Self {
         match framing {
             Chosen::Tcp => Self::Tcp,
@@ -95,7 +95,7 @@ impl Protocol {
         }
     }
 
-    /// A connection on which blocks have up to `longest` bytes.
+    /// Makes the framing of a connection on which blocks have up to `longest` bytes.
     pub(crate) fn lane(self, longest: usize) -> Box<dyn Framing> {
         match self {
             Self::Tcp => Box::new(Tcp::new(longest)),
@@ -105,32 +105,32 @@ impl Protocol {
     }
 }
 
-/// What has come.
+/// What has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Came {
-    /// A head. If it is that of a block, [`Framing::begin_block`] comes next.
+    /// A head. If it announces a block, the caller calls [`Framing::begin_block`] next.
     Head(Head),
-    /// The rest of a block, of so many bytes in all.
+    /// The rest of a block, whose total length this is.
     Block(usize),
-    /// All that there was has been read.
+    /// Everything that had arrived has been read.
     Nothing,
 }
 
-/// What a head stands for.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The first on a connection: which session this end is in, or wants to begin.
+    /// The first on a connection: names the session that this end is in, or wants to begin.
     Open = 1,
     /// A block follows.
     Data = 2,
-    /// Only acknowledges.
+    /// Carries only an acknowledgement.
     Ack = 3,
-    /// The node ends and says nothing more.
+    /// The node ends and sends nothing more.
     Bye = 4,
 }
 
-/// A record. `number` is the session in an Open and the sequence of the block in a Data. `packing` says how the block of a Data is packed
-/// ([`codec`](crate::ring::codec) has what its bytes are then).
+/// A record. `number` is the session in an Open and the sequence of the block in a Data. `packing` is the packing of a Data's block
+/// ([`codec`](crate::ring::codec) describes the packed bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) kind: Kind,
@@ -141,26 +141,26 @@ pub(crate) struct Head {
     pub(crate) taken: u64,
 }
 
-/// What a peer has sent that no peer sends.
+/// How a peer has violated the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// There is no frame of this kind.
+    /// A frame of an unknown kind.
     Kind(u8),
-    /// A field that is not used is not zero, in a frame of this kind.
+    /// A frame of this kind with an unused field that is not zero.
     Unused(u8),
-    /// A block of so many bytes is longer than the longest, or than the block that was posted for it.
+    /// A block of this many bytes, which is longer than the longest, or than the block that was posted for it.
     Length(u32),
-    /// There is no codec of this number.
+    /// A block packed by an unknown codec.
     Codec(u8),
-    /// A packed block that states more bytes than the block has that was posted for it.
+    /// A packed block that states a greater length than that of the block posted for it.
     Bomb {
         /// The bytes that it states.
         stated: u32,
-        /// The bytes that there is room for.
+        /// The bytes of the posted block.
         posted: usize,
     },
-    /// A packed block that is not what it states: truncated, changed, shorter or longer.
+    /// A packed block that does not expand to its stated length: truncated, altered, too short or too long.
     Expansion {
         /// The codec.
         packing: Packing,
@@ -180,11 +180,11 @@ pub enum Malformed {
     },
     /// A block for which nothing is posted.
     NoRoom,
-    /// A message that is no HTTP, no SOAP, or none of the service.
+    /// A message that is not valid HTTP or SOAP, or not one of the service.
     Message(Fault),
-    /// An acknowledgement of what was acknowledged before or was never sent.
+    /// An acknowledgement that goes back behind an earlier one, or covers blocks that were never sent.
     Taken {
-        /// Blocks that the peer says it has taken.
+        /// Blocks that the peer claims to have taken.
         found: u64,
         /// Blocks sent.
         sent: u64,

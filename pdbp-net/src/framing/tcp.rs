@@ -1,4 +1,4 @@
-//! The framing `tcp`: heads of 24 bytes, some with a block behind them, both ways on a connection.
+//! The framing `tcp`: heads of 24 bytes, some followed by a block, in both directions of a connection.
 //!
 //! ```text
 //!  0      1      2        4        8         16       24
@@ -18,11 +18,11 @@ use crate::ring::codec::Packing;
 
 /// Bytes of a head.
 pub(crate) const HEAD: usize = 24;
-/// Frames that go out in one call to the system.
+/// Maximum frames per vectored write.
 const GATHERED: usize = 8;
 
 impl Head {
-    /// As it travels.
+    /// The wire format.
     pub(crate) fn to_bytes(self) -> [u8; HEAD] {
         let mut bytes = [0; HEAD];
         let fields: [&[u8]; 5] = [
@@ -66,7 +66,7 @@ impl Head {
     }
 }
 
-/// Puts heads and blocks together.
+/// See [`Framing`].
 pub(crate) struct Tcp {
     longest: usize,
     ahead: Ahead,

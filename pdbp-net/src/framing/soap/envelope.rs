@@ -1,4 +1,4 @@
-//! Writes messages: heads of HTTP, envelopes of SOAP 1.2, packages of MTOM.
+//! Writes messages: HTTP heads, SOAP 1.2 envelopes, MTOM packages.
 
 use std::io::Write as _;
 
@@ -8,23 +8,23 @@ use super::super::{Head, Kind};
 use super::{BOUNDARY, EXCHANGE, Role, SOAP, Word, XOP, hex};
 use crate::ring::codec::Packing;
 
-/// The type of an envelope.
+/// The media type of an envelope.
 pub(crate) const TYPE: &str = "application/soap+xml; charset=utf-8";
 
-/// What is put together before it is known how long it is.
+/// Scratch memory for parts whose length must be known before they are sent.
 #[derive(Default)]
 pub(crate) struct Draft {
     root: Vec<u8>,
     part: Vec<u8>,
 }
 
-/// Adds to a text that is in memory, which cannot fail.
+/// Appends to a text in memory, which cannot fail.
 macro_rules! add {
     ($to:expr, $($what:tt)*) => { _ = write!($to, $($what)*) };
 }
 
 impl Draft {
-    /// Says a message about a link with these blocks. All have the same acknowledgement.
+    /// Queues a message of a link with these blocks, all of which have the same acknowledgement.
     pub(crate) fn link(
         &mut self,
         role: &Role,
@@ -50,7 +50,7 @@ impl Draft {
             self.part_head(boundary, place + 1, head);
             length += self.part.len() + usize::try_from(head.length).unwrap_or(0);
         }
-        // In the call itself, since it borrows what the oldest Rust that is supported keeps no longer.
+        // Inside the call: on the oldest supported Rust, the borrowed temporaries would not live long enough in a `let`.
         begin(
             role,
             format_args!(
@@ -91,7 +91,7 @@ fn root_head(boundary: &str, length: usize) -> Vec<u8> {
     .into_bytes()
 }
 
-/// A request or an answer begins.
+/// Writes the head of a request or an answer.
 fn begin(role: &Role, kind: std::fmt::Arguments<'_>, length: usize, to: &mut Vec<u8>) {
     match role {
         Role::Caller { host } => add!(to, "POST {PATH} HTTP/1.1\r\nHost: {host}\r\n"),
@@ -100,7 +100,7 @@ fn begin(role: &Role, kind: std::fmt::Arguments<'_>, length: usize, to: &mut Vec
     add!(to, "Content-Type: {kind}\r\nContent-Length: {length}\r\n\r\n");
 }
 
-/// The envelope of a message about a link.
+/// Writes the envelope of a message of a link.
 pub(crate) fn envelope(role: &Role, first: &Head, blocks: &[(Head, Option<u64>)], to: &mut Vec<u8>) {
     let Head { kind, taken, room, number, .. } = first;
     add!(
@@ -149,7 +149,7 @@ pub(crate) fn door(role: &Role, word: Word, bytes: &[u8]) -> Vec<u8> {
     message
 }
 
-/// What is said to a message that is not taken. The connection ends with it.
+/// The answer to a message that is refused. The connection ends with it.
 pub(crate) fn fault(fault: Fault) -> Vec<u8> {
     let code = match fault.kind {
         FaultKind::Http(status) => {
@@ -168,7 +168,7 @@ pub(crate) fn fault(fault: Fault) -> Vec<u8> {
     plain(fault.status(), TYPE, &body)
 }
 
-/// An answer without a message: there are no news.
+/// Writes an answer without a message, for lack of news.
 pub(crate) fn nothing(to: &mut Vec<u8>) {
     add!(to, "HTTP/1.1 202 {}\r\nContent-Length: 0\r\n\r\n", phrase(202));
 }

@@ -1,4 +1,4 @@
-//! The framing `soap`: HTTP/1.1, complete messages of SOAP 1.2, blocks as attachments of MTOM.
+//! The framing `soap`: HTTP/1.1 with complete SOAP 1.2 messages, and blocks as MTOM attachments.
 //!
 //! ```text
 //!  who has called                                                                who was called
@@ -7,20 +7,21 @@
 //!  POST … Fetch, Fetch, …                          ──▶
 //!  POST … Put, with a super-element of 1 to 16 blocks ─▶ ◀──  Answer to the first Fetch, with 0 to 16 blocks
 //! ```
-//! * A message is a *super-element*: as many blocks as are ready when it is written, 16 at most (k of S2), each an attachment that goes from where it
-//!   lies into the socket, and from the socket to where it was posted. The header `Link` of every message acknowledges.
-//! * **One connection carries both directions.** Requests are pipelined, and answered in their order; an answer may carry blocks, whichever request it
-//!   answers. So a `Put` is a `Fetch` with blocks, and lanes for either need neither be two connections nor be paired at the door. The
-//!   caller has [`UNDER_WAY`] requests under way at most, and [`HELD`] at least, so that the other end can always say something; which
-//!   leaves [`SURPLUS`] unanswered at most. What it has no news for it answers by 202 without a body, those beyond [`HELD`] together: where messages go
-//!   both ways, requests and answers are as many, and neither empty answers nor more than a few Fetches are needed.
-//! * A `Fetch` waits for as long as there is nothing to answer: nothing between the ends reads along to grow impatient, and the system's
-//!   keepalive notices a line that is dead.
-//! * What is wrong with a message ends the connection, and the next one begins after the last block that was taken. An end that was called
-//!   says what it was, by a fault or a status of HTTP.
+//! * A message is a *super-element*: the blocks that are ready when it is written, 16 at most (k of S2). Each is an attachment that goes
+//!   from where it lies into the socket, and from the socket into the block posted for it. The header `Link` of every message acknowledges.
+//! * **One connection carries both directions.** Requests are pipelined and answered in order; an answer may carry blocks, whichever
+//!   request it answers. So a `Put` is a `Fetch` with blocks, and the two directions need neither two connections nor pairing at
+//!   the door. The caller has at most [`UNDER_WAY`] requests outstanding, and at least [`HELD`], so that the other end can always send
+//!   something; the called end leaves at most [`SURPLUS`] unanswered. It answers requests for which it has no news by 202 without a
+//!   body, all those beyond [`HELD`] together. Where messages flow both ways, requests and answers balance, and neither empty answers
+//!   nor more than a few Fetches are needed.
+//! * A `Fetch` waits until there is something to answer: nothing between the ends interprets the traffic and could time out, and the
+//!   system's keepalive notices a dead line.
+//! * An invalid message ends the connection, and the next one resumes after the last block that was taken. The called end reports
+//!   what was wrong, by a fault or an HTTP status.
 //!
-//! The service is a strict subset: one Content-Length, the root part first, the others in the order of their blocks, and as long as these
-//! say (a Content-Length of a part has to agree). `exchange.wsdl` and `exchange.xsd` say what is in the envelopes.
+//! The service is a strict subset: one Content-Length, the root part first, the others in the order of their blocks, with the lengths that
+//! these state (a Content-Length of a part must agree). `exchange.wsdl` and `exchange.xsd` specify the envelopes.
 
 pub(crate) mod envelope;
 pub(crate) mod hex;
@@ -37,29 +38,29 @@ pub(crate) use lane::Soap;
 pub(crate) const SOAP: &str = "http://www.w3.org/2003/05/soap-envelope";
 pub(crate) const EXCHANGE: &str = "urn:pdbp:exchange";
 pub(crate) const XOP: &str = "http://www.w3.org/2004/08/xop/include";
-/// Blocks of a message: k of S2 at most.
+/// Maximum blocks per message: k of S2.
 pub(crate) const MOST: usize = 16;
-/// Bytes of an envelope; with the head of a part behind it, it is read ahead.
+/// Maximum bytes of an envelope, which is buffered together with the head of the part behind it.
 pub(crate) const ROOT: usize = 12 << 10;
-/// Requests of a caller that are not answered yet, at most.
+/// Maximum outstanding requests of a caller.
 const UNDER_WAY: usize = 32;
-/// Requests of a caller that are to wait for something to answer, at least.
+/// Minimum outstanding requests of a caller, for the other end to answer when it has something to send.
 const HELD: usize = 4;
-/// Requests that are left unanswered where there is nothing to say, at most.
+/// Maximum requests that the called end leaves unanswered while it has nothing to send.
 const SURPLUS: usize = 16;
-/// Characters of a boundary of ours.
+/// Characters of a boundary made here.
 pub(crate) const BOUNDARY: usize = 32;
 
-/// Whose messages are requests.
+/// Which end sends the requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// This end's, and it names the other as `host`.
+    /// This end, which names the other as `host`.
     Caller { host: String },
-    /// The other's, and this end answers.
+    /// The other end; this one answers.
     Called,
 }
 
-/// What a message is.
+/// The element in the body of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Word {
     Hello,
@@ -97,28 +98,28 @@ impl Word {
         Self::ALL.iter().find(|(word, _)| *word == self).map_or("", |(_, name)| name)
     }
 
-    /// Whether it is said before there is a link.
+    /// Whether it belongs to the greeting, before the link exists.
     pub(crate) fn is_of_door(self) -> bool {
         use Word::{Await, Claim, ClaimResponse, Hello, HelloResponse, Roster};
         matches!(self, Hello | HelloResponse | Claim | ClaimResponse | Await | Roster)
     }
 }
 
-/// What an envelope says.
+/// The contents of an envelope.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Message {
     pub(crate) word: Word,
     /// Blocks taken, and posted beyond these.
     pub(crate) link: Option<(u64, u16)>,
     pub(crate) session: u32,
-    /// Of an Answer: whether the node says nothing more.
+    /// In an Answer: whether the node ends and sends nothing more.
     pub(crate) ends: bool,
     pub(crate) bytes: Vec<u8>,
     pub(crate) blocks: Vec<Block>,
 }
 
 impl Message {
-    /// The record that this message is, or its blocks are, the first of them.
+    /// The record that this message stands for, or the common fields of its blocks' records.
     pub(crate) fn record(&self) -> Head {
         let (kind, number) = match self.word {
             Word::Open | Word::OpenResponse => (Kind::Open, self.session.into()),
@@ -131,7 +132,7 @@ impl Message {
     }
 }
 
-/// What an envelope says of a block.
+/// A block, as an envelope describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
     pub(crate) sequence: u64,
@@ -141,7 +142,7 @@ pub(crate) struct Block {
     pub(crate) id: String,
 }
 
-/// What the service is, as it is served.
+/// The description of the service, as served for a query.
 pub(crate) fn description(query: &str, address: &str) -> Option<String> {
     const SCHEMA: &str = include_str!("exchange.xsd");
     match query {
