@@ -31,18 +31,18 @@ use super::Largest;
 use super::decoder::{Company, Decoder, Fault, Take};
 use crate::annexb::Standard;
 
-/// The argument by which the program knows that it is to decode for another process.
+/// The argument that makes the program decode for another process.
 const ARGUMENT: &str = "--decode-for-parent";
 
 /// Where decoders live.
 pub(super) struct Isolation {
     program: PathBuf,
-    /// What decodes: `openh264`, or the file of a libavcodec.
+    /// The decoder: `openh264`, or the file of a libavcodec.
     decoder: PathBuf,
     largest: Largest,
-    /// As many as there are threads at work, at most.
+    /// At most one for each decoding thread.
     processes: Mutex<Vec<Weak<Process>>>,
-    /// That of the live page, once it has been looked at.
+    /// The live page's process, once a picture was viewed.
     viewers: Mutex<Option<Arc<Process>>>,
 }
 
@@ -57,7 +57,7 @@ impl Isolation {
         Self { program, decoder, largest, processes: Mutex::default(), viewers: Mutex::default() }
     }
 
-    /// A decoder in another process.
+    /// Creates a decoder in another process.
     pub(super) fn decoder(&self, standard: Standard, company: Company) -> Result<Remote, String> {
         let process = match company {
             Company::Alone => Arc::new(self.start()?),
@@ -67,7 +67,7 @@ impl Isolation {
         Remote::open(process, standard)
     }
 
-    /// The process of this thread, a new one if there are fewer than threads can run, else that with the fewest decoders.
+    /// Returns this thread's process: a new one if there are fewer than threads can run, otherwise the one with the fewest decoders.
     fn process(&self) -> Result<Arc<Process>, String> {
         let mut all = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|process| process.upgrade().is_some_and(|process| process.is_well()));
@@ -99,7 +99,7 @@ impl Isolation {
         Process::start(command, self.largest, ANSWER)
     }
 
-    /// Of the processes that threads share.
+    /// Ids of the processes that threads share.
     pub(super) fn process_ids(&self) -> Vec<u32> {
         let all = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
         all.iter().filter_map(Weak::upgrade).map(|process| process.id()).collect()

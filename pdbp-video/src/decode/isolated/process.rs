@@ -23,31 +23,31 @@ use crate::decode::decoder::{FEWER, Take};
 use crate::decode::{Largest, Yuv};
 use crate::plain;
 
-/// The longest that a decoder may take for a picture: for its whole reply.
+/// The longest that a decoder may take for a picture, until its reply is complete.
 pub(super) const ANSWER: Duration = Duration::from_secs(20);
-/// Pictures that a reply may have, and bytes of its text: more is no reply.
+/// The most pictures in a reply, and bytes of its text: a larger reply is invalid.
 pub(super) const MOST_PICTURES: u32 = 64;
 pub(super) const MOST_TEXT: u32 = 4_096;
-/// And of pictures as large as they may be: as many as a decoder keeps, and the one it was given.
+/// The most pictures of the largest size: as many as a decoder keeps, and the one it was given.
 const MOST_LARGEST: u64 = 17;
 
-/// What is asked for.
+/// Requests.
 pub(super) mod ask {
     pub(in super::super) const OPEN_H264: u32 = 1;
     pub(in super::super) const OPEN_H265: u32 = 2;
     pub(in super::super) const DECODE: u32 = 3;
     pub(in super::super) const DRAIN: u32 = 4;
-    /// Has no reply.
+    /// Without a reply.
     pub(in super::super) const CLOSE: u32 = 5;
 }
 
-/// Whose fault it is that there is no picture.
+/// Who is to blame when there is no picture.
 pub(super) mod failed {
     pub(in super::super) const STREAM: u32 = 1;
     pub(in super::super) const DEVICE: u32 = 2;
 }
 
-/// Begins a request; the lengths of `pieces` pieces follow, 4 bytes each, and the pieces.
+/// The head of a request; the lengths of `pieces` pieces follow, 4 bytes each, and the pieces.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Request {
@@ -56,8 +56,8 @@ pub(super) struct Request {
     pub(super) pieces: u32,
 }
 
-/// Begins a reply; the sizes of `pictures` pictures follow, width and height with 2 bytes each, and a text. The pictures are in the memory, one
-/// after the other, without padding.
+/// The head of a reply; the sizes of `pictures` pictures follow, width and height with 2 bytes each, and a text. The pictures are in the memory,
+/// back to back, without padding.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Reply {
@@ -77,13 +77,13 @@ pub(super) fn plane_lengths(size: PictureSize) -> [usize; 3] {
 /// Why there is no picture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// The decoder says so.
+    /// The decoder reports it.
     Refused(String),
     /// The device has no room for it, or fails.
     Device(String),
-    /// The process is gone, over this request.
+    /// The process died over this request.
     Crash(String),
-    /// It was gone before.
+    /// It had died before.
     Gone,
 }
 
@@ -119,7 +119,7 @@ struct Inner {
 }
 
 impl Process {
-    /// Starts `command`, which serves decoders for pictures of up to that size and takes so long for an answer at most.
+    /// Starts `command`, which serves decoders for pictures of up to that size and may take at most this long for an answer.
     pub(super) fn start(mut command: Command, largest: Largest, answer: Duration) -> Result<Self, String> {
         let mut begin = || -> io::Result<Inner> {
             let (socket, theirs) = UnixStream::pair()?;
@@ -150,7 +150,7 @@ impl Process {
         self.user.load(Ordering::Relaxed)
     }
 
-    /// A new decoder's number.
+    /// Opens a decoder, and returns its number.
     pub(super) fn open(&self, standard: Standard) -> Result<u32, Trouble> {
         let kind = match standard {
             Standard::H264 => ask::OPEN_H264,
@@ -179,7 +179,7 @@ impl Process {
         self.talk(&mut *self.inner()?, Request { kind: ask::DRAIN, decoder, pieces: 0 }, &[], &[], take)
     }
 
-    /// Ends a decoder.
+    /// Closes a decoder.
     pub(super) fn close(&self, decoder: u32) {
         if let Ok(mut inner) = self.inner() {
             let request = Request { kind: ask::CLOSE, decoder, pieces: 0 };
@@ -190,12 +190,12 @@ impl Process {
     }
 
     fn inner(&self) -> Result<MutexGuard<'_, Inner>, Trouble> {
-        // A panic of who takes a picture comes when the reply has been read.
+        // A panic in the taker of a picture can come only after the reply has been read.
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_well() { Ok(inner) } else { Err(Trouble::Gone) }
     }
 
-    /// One request and its reply.
+    /// Sends one request and reads its reply.
     fn talk(
         &self,
         inner: &mut Inner,
@@ -254,7 +254,7 @@ impl Inner {
         self.socket.write_all(&self.request)
     }
 
-    /// The sizes of pictures that are in the memory now, and what went wrong.
+    /// Reads the sizes of the pictures now in the memory, and the error.
     fn receive(&mut self) -> io::Result<(Vec<PictureSize>, Option<Trouble>)> {
         let end = Instant::now() + self.answer;
         let nonsense = || io::Error::from(io::ErrorKind::InvalidData);
@@ -282,7 +282,7 @@ impl Inner {
         self.read(&mut text, end)?;
         self.planes.resize(length, 0);
         self.memory.read_exact_at(&mut self.planes, 0)?;
-        // It may have been made to say anything.
+        // A hijacked process may send any text.
         let reason = plain::text(&String::from_utf8_lossy(&text));
         let failure = match reply.failed {
             0 => None,
@@ -292,7 +292,7 @@ impl Inner {
         Ok((sizes, failure))
     }
 
-    /// Fills `to` before `end`, however slowly it comes.
+    /// Fills `to` before `end`, however slowly the bytes come.
     fn read(&self, mut to: &mut [u8], end: Instant) -> io::Result<()> {
         while !to.is_empty() {
             let left = end.saturating_duration_since(Instant::now());
@@ -310,7 +310,7 @@ impl Inner {
         Ok(())
     }
 
-    /// The pictures that were received, one after the other.
+    /// The received pictures, in order.
     fn pictures<'a>(&'a self, sizes: &'a [PictureSize]) -> impl Iterator<Item = (&'a [u8], PictureSize)> {
         let mut rest = self.planes.as_slice();
         sizes.iter().map_while(move |size| {
@@ -320,11 +320,11 @@ impl Inner {
         })
     }
 
-    /// Ends the process, which does not answer as it should, and says how it ended.
+    /// Kills the process, which does not answer as it should, and returns how it ended.
     fn end(&mut self, error: &io::Error) -> String {
-        // One that has ended keeps its status. One that has not would be waited for without an end: it waits for requests.
+        // A process that has ended keeps its status. A live one would be waited for in vain, since it waits for requests.
         let _ = self.child.kill();
-        // What cannot be waited for has been.
+        // A process that cannot be waited for has been waited for already.
         let status = self.child.wait();
         match (error.kind(), status.ok().map(|status| (status.signal(), status.code()))) {
             (io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut, _) => {

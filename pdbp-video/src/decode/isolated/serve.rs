@@ -18,12 +18,12 @@ use crate::annexb::Standard;
 use crate::decode::decoder::{Decoder, Fault};
 use crate::decode::{Codec, DecodeError, Yuv};
 
-/// Pieces of a request, and their bytes: more is no request.
+/// The most pieces of a request, and their bytes: a larger request is invalid.
 const MOST_PIECES: u32 = 1 << 16;
 const MOST_BYTES: usize = 1 << 30;
 
-/// Decodes for the process that has started this one, until that ends it, if it was started for that; `None` if it was not. A program whose
-/// [`Codec`] is isolated calls it before anything else.
+/// Decodes for the parent process until that ends this one, if this program was started for that; `None` if it was not. A program whose [`Codec`]
+/// is isolated must call this before anything else.
 pub fn serve() -> Option<ExitCode> {
     let mut arguments = env::args_os().skip(1);
     if arguments.next()? != ARGUMENT {
@@ -53,7 +53,7 @@ fn answer(codec: Codec) -> io::Result<()> {
         let mut request = Request { kind: 0, decoder: 0, pieces: 0 };
         match socket.read_exact(request.as_mut_bytes()) {
             Ok(()) => {}
-            // The other has gone.
+            // The parent has gone.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             Err(error) => return Err(error),
         }
@@ -72,7 +72,7 @@ fn answer(codec: Codec) -> io::Result<()> {
             ask::OPEN_H264 | ask::OPEN_H265 => {
                 let standard = if request.kind == ask::OPEN_H264 { Standard::H264 } else { Standard::H265 };
                 let opened = codec.own_decoder(standard).map_err(|error| match error {
-                    // The other says so.
+                    // The parent adds that itself.
                     DecodeError::NoDecoder { reason } => reason,
                     error => error.to_string(),
                 });

@@ -28,14 +28,14 @@ use crate::annexb::Standard;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoLibav {
-    /// There is none where the system's loader looks.
+    /// The system's loader finds none.
     #[error(
         "there is no libavcodec (looked for {}); install it (Debian 12: apt install libavcodec59, Debian 13: libavcodec61), \
          or use --decoder openh264",
         names.join(", ")
     )]
     Absent {
-        /// Files that were looked for.
+        /// Files that the loader was asked for.
         names: Vec<String>,
     },
     /// The system's loader refuses the file.
@@ -43,7 +43,7 @@ pub enum NoLibav {
     Unloadable {
         /// The library.
         file: String,
-        /// What the loader said.
+        /// The loader's message.
         reason: String,
     },
     /// It lacks a function.
@@ -54,7 +54,7 @@ pub enum NoLibav {
         /// The function.
         missing: &'static str,
     },
-    /// It is none of the versions that are known.
+    /// Its version is unknown.
     #[error(
         "{file} is libavcodec {}.{}.{} with libavutil {}, and versions {} to {} are known, of FFmpeg 4 to 8; \
          name another (--decoder PATH), or use --decoder openh264",
@@ -68,18 +68,18 @@ pub enum NoLibav {
         /// Version of libavutil.
         util: [u32; 3],
     },
-    /// The processor has other pointers than those that are known.
+    /// The processor's pointer layout is not supported.
     #[error("libavcodec is used on systems of 64 bits only; use --decoder openh264")]
     Layout,
 }
 
-/// The version that is accepted, of those that a library tells.
+/// The accepted version that matches a library's.
 fn accepted(file: &str, codec: [u32; 3], util: [u32; 3]) -> Result<Version, NoLibav> {
     let known = VERSIONS.into_iter().find(|known| (known.codec, known.util) == (codec[0], util[0]));
     known.ok_or_else(|| NoLibav::Version { file: file.to_owned(), codec, util })
 }
 
-/// What the system calls version `major` of a library of FFmpeg, such as `avcodec`.
+/// The system's name for version `major` of a library of FFmpeg, such as `avcodec`.
 pub(crate) fn file_name(library: &str, major: u32) -> String {
     if cfg!(target_os = "macos") {
         format!("lib{library}.{major}.dylib")
@@ -90,7 +90,7 @@ pub(crate) fn file_name(library: &str, major: u32) -> String {
     }
 }
 
-/// A libavcodec that was loaded.
+/// A loaded libavcodec.
 pub struct Libav {
     api: sys::Api,
     file: PathBuf,
@@ -127,7 +127,7 @@ impl Libav {
             match Self::open(Path::new(name)) {
                 Ok(found) => return Ok(found),
                 Err(NoLibav::Unloadable { reason, .. }) if is_absence(&reason) => {}
-                // It is there, and says more than that others are not.
+                // It exists, and its error says more than that others do not.
                 Err(error) => refused = refused.or(Some(error)),
             }
         }
@@ -148,7 +148,7 @@ impl Libav {
         &self.file
     }
 
-    /// A decoder.
+    /// Creates a decoder.
     pub(super) fn decoder(
         &'static self,
         standard: Standard,
@@ -165,17 +165,16 @@ impl Libav {
 }
 
 const OPTIONS: [(&CStr, &CStr); 3] = [
-    // Each of thousands of decoders would have threads of its own.
+    // Otherwise each of thousands of decoders would have its own threads.
     (c"threads", c"1"),
-    // Pictures begin where the stream says, not at the next address that suits the processor.
+    // Pictures begin where the stream says, not at the next aligned address.
     (c"flags", c"+unaligned"),
-    // Where a stream does not say how far pictures are out of order, as many are kept back as there may be. (It would guess else, and
-    // leave out those that come later than it thought.)
+    // If a stream does not declare how far pictures are out of order, as many are kept back as possible. (Otherwise libavcodec guesses, and leaves
+    // out those that come later than expected.)
     (c"strict", c"strict"),
 ];
 
-/// For H.265, of whose slices the decoder says nothing if they are damaged: pictures are compared with their hashes, where encoders have
-/// written these.
+/// For H.265, where the decoder does not report damaged slices: pictures are compared with their hashes, if the encoder has written them.
 const STRICTLY: [(&CStr, &CStr); 1] = [(c"err_detect", c"crccheck+explode")];
 
 /// A decoder of one stream at a time.
@@ -184,7 +183,7 @@ pub(super) struct LibavDecoder {
 }
 
 impl LibavDecoder {
-    /// Hands out the picture that is ready, if one is.
+    /// Hands out the picture that is ready, if any.
     fn show(&mut self, take: &mut Take<'_>) -> Result<bool, String> {
         match self.session.receive()? {
             Received::Nothing => return Ok(false),

@@ -14,7 +14,7 @@ use crate::annexb::PictureSize;
 use crate::decode::{OnDevice, Yuv};
 use crate::frame::plane_lens;
 
-/// Threads of a block, as the kernel has it.
+/// Threads of a block, as in the kernel.
 const THREADS: u32 = 128;
 
 /// Room for a picture, on the device and on the host.
@@ -25,7 +25,7 @@ pub(super) struct PictureRoom {
     ordinal: usize,
 }
 
-/// As many bytes on the device and on the host: the planes, one behind the other.
+/// The same number of bytes on the device and on the host: the planes, back to back.
 struct Memory {
     planes: CudaMemory,
     host: PinnedMemory,
@@ -37,7 +37,7 @@ impl PictureRoom {
         Ok(Self { queue: device.queue()?, memory: None, size, ordinal: device.ordinal() })
     }
 
-    /// Has as much memory as a picture of that size takes.
+    /// Allocates memory for a picture of this size.
     pub(super) fn make_room(&mut self, nvdec: &Nvdec, size: PictureSize) -> Result<(), DeviceError> {
         let (luma, chroma) = plane_lens(size);
         let bytes = luma + 2 * chroma;
@@ -51,7 +51,7 @@ impl PictureRoom {
         Ok(())
     }
 
-    /// Copies a picture of the size for which it has room from where it is mapped, and waits for it.
+    /// Copies a picture of the size it has room for from where it is mapped, and waits for the copy.
     pub(super) fn fetch(&mut self, nvdec: &Nvdec, mapped: &Mapped) -> Result<(), DeviceError> {
         let (device, size) = (&nvdec.device, self.size);
         let (luma, chroma) = plane_lens(size);
@@ -74,7 +74,7 @@ impl PictureRoom {
         let copied = unsafe { device.copy_out(&self.queue, &memory.planes, 0, host) };
         let over = copied.and_then(|copied| device.wait(&copied));
         if over.is_err() {
-            // They may be written yet.
+            // The device may still write to them.
             core::mem::forget(self.memory.take());
         }
         over

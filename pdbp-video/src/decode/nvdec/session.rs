@@ -15,12 +15,13 @@ use crate::annexb::{PictureSize, Standard, nals};
 use crate::decode::Largest;
 use crate::decode::decoder::{Decoder, Fault, Take};
 
-/// Decoders of different sizes that a stream, or a sampler of many, keeps.
+/// The most decoders of different sizes that a stream, or a sampler of many, keeps.
 const MOST_SIZES: usize = 4;
-/// Surfaces of a decoder if the parser does not say how many the stream needs: the 16 that the standards have at most, one for the picture that is decoded,
-/// and some to spare.
+/// Surfaces of a decoder if the parser does not report how many the stream needs: the 16 that the standards allow at most, one for the picture
+/// being decoded, and some to spare.
 const SAFE_SURFACES: u8 = 20;
-/// The parser takes 1, which streams of intra pictures alone need, for a mere yes, and goes on with as many surfaces as the sequence before had.
+/// The parser takes an answer of 1, which streams of intra pictures alone need, as a mere yes, and continues with the previous sequence's number of
+/// surfaces.
 const LEAST_SURFACES: u8 = 2;
 
 /// A decoder of one stream at a time.
@@ -28,11 +29,11 @@ pub(in crate::decode) struct NvdecDecoder {
     nvdec: &'static Nvdec,
     /// Until it is destroyed.
     parser: Option<Parser>,
-    /// What the parser's calls work on; of this value, by `Box`. Nothing borrows it while the parser is called.
+    /// The state of the parser's callbacks; owned by this value, as a `Box`. Nothing borrows it while the parser is called.
     state: NonNull<State>,
-    /// The picture's pieces, one behind the other.
+    /// The picture's pieces, back to back.
     unit: Vec<u8>,
-    /// What the last error was of.
+    /// The source of the last error.
     fault: Fault,
 }
 
@@ -40,18 +41,18 @@ pub(in crate::decode) struct NvdecDecoder {
 // to no thread.
 unsafe impl Send for NvdecDecoder {}
 
-/// What the calls of the parser work on.
+/// The state of the parser's callbacks.
 struct State {
     nvdec: &'static Nvdec,
     standard: Standard,
     largest: Largest,
-    /// By what they decode; the last is in use.
+    /// By shape; the last one is in use.
     decoders: Vec<(Shape, Handle)>,
-    /// Pictures that were shown and that nobody has taken yet. The parser may show several in one call: at an IDR picture all that it has held back.
+    /// Displayed pictures that have not been taken yet. The parser may display several in one call: at an IDR picture all that it has held back.
     shown: VecDeque<PictureRoom>,
-    /// Pictures that were given to the device in this call of the parser.
+    /// Pictures given to the device in this call of the parser.
     decoded: u32,
-    /// What went wrong first in this call of the parser; nothing else is done in it then.
+    /// The first error in this call of the parser; after it the callbacks do nothing.
     error: Option<Trouble>,
 }
 
@@ -76,18 +77,18 @@ impl From<Failure> for Trouble {
     }
 }
 
-/// What a decoder is made for.
+/// The geometry that a decoder was created for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Shape {
     /// Coded samples.
     coded: [u32; 2],
-    /// Left, top, right, bottom of what is shown of them.
+    /// Left, top, right, bottom of the displayed area.
     area: sys::Rectangle,
     surfaces: u8,
 }
 
 impl Shape {
-    /// Of a stream that is 8-bit 4:2:0.
+    /// The shape of a stream, which must be 8-bit 4:2:0.
     fn of(format: &VideoFormat) -> Result<Self, String> {
         if format.chroma != sys::CHROMA_420
             || format.luma_depth_minus8 != 0
@@ -111,7 +112,7 @@ impl Shape {
         Ok(Self { coded: [format.width, format.height], area, surfaces })
     }
 
-    /// What is shown.
+    /// Size of the displayed area.
     fn size(&self) -> PictureSize {
         let [left, top, right, bottom] = self.area;
         PictureSize { width: left.abs_diff(right), height: top.abs_diff(bottom) }
@@ -126,7 +127,7 @@ impl NvdecDecoder {
         let state = NonNull::from(Box::leak(Box::new(state)));
         let params = ParserParams {
             codec: codec_of(standard),
-            // Until the stream has said how many it needs.
+            // Until the stream has announced how many it needs.
             most_surfaces: 1,
             clock: 0,
             error_threshold: 0,
@@ -146,7 +147,7 @@ impl NvdecDecoder {
         Ok(decoder)
     }
 
-    /// Has the parser look at what is in `unit`. Pictures that it shows are in the state then.
+    /// Parses `unit`. Displayed pictures are then in the state.
     fn parse(&mut self, flags: c_ulong) -> Result<&mut State, Trouble> {
         self.nvdec.device.bind()?;
         let Some(parser) = &mut self.parser else {
@@ -163,7 +164,7 @@ impl NvdecDecoder {
         }
     }
 
-    /// Decodes what is in `unit`.
+    /// Decodes `unit`.
     fn decode_unit(&mut self) -> Result<&mut State, Trouble> {
         let decoded = self.parse(sys::END_OF_PICTURE)?.decoded;
         // SAFETY: nobody else has it: the parser is not at work.
@@ -178,7 +179,7 @@ impl NvdecDecoder {
     }
 }
 
-/// Says of what an error was.
+/// Records the source of an error.
 fn note<T>(fault: &mut Fault, done: Result<T, Trouble>) -> Result<T, String> {
     done.map_err(|trouble| {
         let (of, reason) = match trouble {
@@ -190,8 +191,8 @@ fn note<T>(fault: &mut Fault, done: Result<T, Trouble>) -> Result<T, String> {
     })
 }
 
-/// Whether a picture is one of those of H.265 that refer to what was before the key picture at which decoding may have begun (RASL, types 8 and 9 of
-/// Rec. ITU-T H.265 table 7-1): then it is no damage that they are left out.
+/// Whether a picture is one of those of H.265 that refer to pictures before the key picture at which decoding may have begun (RASL, types 8 and 9
+/// of Rec. ITU-T H.265 table 7-1): then it is not damage that they are left out.
 fn is_skipped(standard: Standard, unit: &[u8]) -> bool {
     let kind = |start: usize| unit.get(start + 3).map(|header| header >> 1 & 0x3f);
     standard == Standard::H265 && nals(unit).any(|nal| matches!(kind(nal.range.start), Some(8 | 9)))
@@ -225,7 +226,7 @@ impl Decoder for NvdecDecoder {
 
 impl Drop for NvdecDecoder {
     fn drop(&mut self) {
-        // Without the context nothing can be destroyed; the library's objects stay then.
+        // Without the context nothing can be destroyed; the library's objects are then leaked.
         if self.nvdec.device.bind().is_ok() {
             if let Some(parser) = self.parser.take() {
                 self.nvdec.api.destroy_parser(parser);
@@ -249,8 +250,8 @@ fn codec_of(standard: Standard) -> c_int {
     }
 }
 
-/// What a call of the parser does, which returns 0 if that fails, or has failed: the parser may go on after that, with pictures of a sequence that was
-/// refused.
+/// Runs a parser callback, which returns 0 if it fails, or has failed before: the parser may continue after that, with pictures of a sequence that
+/// was refused.
 ///
 /// # Safety
 /// `user` is the parser's state.
@@ -266,7 +267,7 @@ unsafe fn call(user: *mut c_void, act: impl FnOnce(&mut State) -> Result<c_int, 
     })
 }
 
-/// The stream begins, or changes: the answer is how many surfaces there are.
+/// The stream begins, or changes. Returns the number of surfaces.
 unsafe extern "C" fn on_sequence(user: *mut c_void, format: *mut VideoFormat) -> c_int {
     // SAFETY: the parser's promise.
     let format = unsafe { *format };
@@ -274,7 +275,7 @@ unsafe extern "C" fn on_sequence(user: *mut c_void, format: *mut VideoFormat) ->
     unsafe { call(user, |state| state.begin(&format)) }
 }
 
-/// A picture is to be decoded.
+/// Decodes a picture.
 unsafe extern "C" fn on_decode(user: *mut c_void, picture: *mut c_void) -> c_int {
     let decode = |state: &mut State| {
         let (_, decoder) = state.in_use()?;
@@ -288,7 +289,7 @@ unsafe extern "C" fn on_decode(user: *mut c_void, picture: *mut c_void) -> c_int
     unsafe { call(user, decode) }
 }
 
-/// A picture is to be shown. There is none when the stream has ended.
+/// Displays a picture. There is none when the stream has ended.
 unsafe extern "C" fn on_display(user: *mut c_void, info: *mut DisplayInfo) -> c_int {
     // SAFETY: the parser's promise, or null.
     let Some(picture) = unsafe { info.as_ref() }.map(|info| info.picture) else { return 1 };
@@ -297,7 +298,7 @@ unsafe extern "C" fn on_display(user: *mut c_void, info: *mut DisplayInfo) -> c_
 }
 
 impl State {
-    /// Hands out the picture that is to be shown next, and says whether there was one.
+    /// Hands out the next displayed picture. Returns whether there was one.
     fn hand_out(&mut self, take: &mut Take<'_>) -> bool {
         let Some(room) = self.shown.pop_front() else { return false };
         if let Some(yuv) = room.yuv() {
@@ -313,14 +314,14 @@ impl State {
         last.ok_or_else(|| Trouble::Stream("a picture without parameter sets".to_owned()))
     }
 
-    /// Gives up what is kept for later, but so many of the decoders that were used last; whether there was anything.
+    /// Frees what is kept for later, except this many of the most recently used decoders. Returns whether there was anything to free.
     fn give_up_all_but(&mut self, kept: usize) -> bool {
         let others = self.decoders.len().saturating_sub(kept);
         self.decoders.drain(..others).for_each(|(_, decoder)| self.nvdec.api.destroy_decoder(decoder));
         self.nvdec.free_desks() || others > 0
     }
 
-    /// Takes the decoder that there is for such pictures, or makes one.
+    /// Takes the existing decoder for such pictures, or creates one.
     fn begin(&mut self, format: &VideoFormat) -> Result<c_int, Trouble> {
         let (nvdec, shape) = (self.nvdec, Shape::of(format).map_err(Trouble::Stream)?);
         if let Some(place) = self.decoders.iter().position(|(known, _)| *known == shape) {
@@ -329,7 +330,7 @@ impl State {
         }
         let [width, height] = shape.coded;
         let coded = PictureSize::saturating(width, height);
-        // Streams were looked at before: here surfaces may have edges, too.
+        // Streams were checked before; here surfaces may be padded, too.
         if coded.samples() > self.largest.padded_samples() {
             return Err(Trouble::Stream(format!(
                 "pictures of {coded} samples, more than the {} that are allowed",
@@ -370,7 +371,7 @@ impl State {
         Ok(shape.surfaces.into())
     }
 
-    /// Copies a picture out.
+    /// Copies out a picture.
     fn show(&mut self, picture: c_int) -> Result<(), Trouble> {
         let (nvdec, (shape, decoder)) = (self.nvdec, self.in_use()?);
         let mut room = match nvdec.room(shape.size()) {
