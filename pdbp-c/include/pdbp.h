@@ -9,7 +9,7 @@
  * Times to wait (pdbp_ns) are in nanoseconds: 0 does not wait, PDBP_SET_TIMEOUT waits for the time in the setting timeout_ms, and other negative
  * times are PDBP_E_ARGUMENT.
  *
- * Threads. Clusters, nodes and settings: any number at the same time. A part with its streams: only the thread that registered it, until it
+ * Threads. Clusters, nodes and settings: any threads, at the same time. A part with its streams: only the thread that registered it, until it
  * disowns the part and another adopts it; others get PDBP_E_THREAD. A group: any thread, but one at a time, else PDBP_E_THREAD. Messages,
  * batches and ends of streams may be released or freed on any thread; so may a part, while no call with it is in progress.
  *

@@ -38,7 +38,7 @@
 //! `Program::serve`, `Program::work` and `net::Remote`; `examples/kill.rs` shows all three.
 //!
 //! * What a client adds is acknowledged once it is in the journal. So is a result; the processor that computed it keeps it until then.
-//! * Nothing is handed out that depends on something not yet in the journal: neither a new task, nor a sub-task, nor a task that joins a result.
+//! * Nothing is handed out that depends on something not yet in the journal: neither a new task, nor a sub-task, nor a task that depends on either.
 //! * Hand-outs are not recorded, since a task may be handed out again at any time. The exceptions are tasks that must not run twice at the same time
 //!   (commands) or at all ([`New::once`]): after a restart these wait half a minute for the processor that had them, then run again, or get no result. A
 //!   task that has run for a second is recorded, too, without anyone waiting for the record: after a restart it waits five seconds for its processor, since
