@@ -1,4 +1,4 @@
-//! How a connection begins: both ends prove that they know the token, and say who they are. Bytes in, bytes out.
+//! The greeting at the start of a connection: both ends prove that they know the token, and identify themselves. Sans-IO.
 //!
 //! ```text
 //!  who dials                                  who takes the call
@@ -7,9 +7,9 @@
 //!  proof, who I am and what I want       ──▶
 //!                                        ◀──  proof, the answer
 //! ```
-//! Every message has a fixed length. A proof covers both nonces, which end made it, all that was said, and what only the ends of an encrypted
-//! channel know, so that none can be used again, sent back to where it came from, or handed on by whoever sits between the two. Before
-//! the first proof nothing is said that a stranger could use.
+//! Every message has a fixed length. A proof covers both nonces, the role of its maker, everything that was said, and a secret of the
+//! encrypted channel, so that no proof can be replayed, reflected, or relayed by a man in the middle. Before
+//! the first proof nothing is revealed that a stranger could use.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -17,33 +17,33 @@ use crate::error::Refusal;
 use crate::options::Role;
 use crate::token::{NONCE, PROOF, Token};
 
-/// The version of all that travels. Ends of different versions do not talk to each other.
+/// The version of the wire protocol. Ends of different versions do not talk to each other.
 pub(crate) const VERSION: u16 = 7;
 const MAGIC: [u8; 8] = *b"PDBPnet1";
 /// Bytes of the first message of each end.
 pub(crate) const HELLO: usize = MAGIC.len() + NONCE;
 const BODY: usize = 72;
-/// What the ends of an encrypted channel know of it and nobody else does; zeros of one that is not encrypted.
+/// A secret that only the ends of an encrypted channel know; zeros if the channel is not encrypted.
 pub(crate) type Channel = [u8; 32];
-/// Bytes of the second message of who dials.
+/// Bytes of the second message of the dialling end.
 pub(crate) const CLAIM: usize = PROOF + BODY;
-/// Bytes of the second message of who takes the call.
+/// Bytes of the second message of the called end.
 pub(crate) const ANSWER: usize = PROOF + BODY;
 
-/// A process, or a cluster: no two have the same.
+/// The unique id of a process or a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Id(pub(crate) [u8; 16]);
 
-/// Why a call is not taken.
+/// Why a call is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stranger {
-    /// It does not begin as a connection of PDBP does.
+    /// It does not follow PDBP's greeting.
     Foreign,
-    /// It does not know the token.
+    /// The other end does not know the token.
     Token,
 }
 
-/// What a call is for.
+/// The purpose of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// To become a node of a cluster that is being founded, or that is open.
@@ -52,19 +52,19 @@ pub(crate) enum Purpose {
     Link = 2,
 }
 
-/// What who dials says of itself.
+/// What the dialling end states about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) purpose: Purpose,
-    /// As what a process joins.
+    /// The role in which a process joins.
     pub(crate) role: Role,
     pub(crate) version: u16,
-    /// The nodes that a link is from and to.
+    /// The nodes at the dialling and the called end of a link.
     pub(crate) from: u16,
     pub(crate) to: u16,
-    /// The port at which others can connect to who joins.
+    /// The port on which others reach the dialling process.
     pub(crate) port: u16,
-    /// The address for it, if it is not the one that the call comes from.
+    /// Its address, if that is not the one that the call comes from.
     pub(crate) advertised: Option<IpAddr>,
     /// Bytes of the longest block.
     pub(crate) longest: u32,
@@ -74,7 +74,7 @@ pub(crate) struct Claim {
     pub(crate) incarnation: u64,
 }
 
-/// What is said to a claim.
+/// The decision on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Welcome = 0,
@@ -82,17 +82,17 @@ pub(crate) enum Verdict {
     Block = 2,
     Full = 3,
     Loopback = 4,
-    /// It is too early: ask again.
+    /// The claim is too early; try again.
     Later = 5,
-    /// No such link: of another cluster, to another node, from a process that is no member.
+    /// No such link: it is for another cluster or another node, or from a process that is not a member.
     Unknown = 6,
-    /// This process gives nobody a place, since it is not the primary.
+    /// This process gives no places, since it is not the primary.
     Elsewhere = 7,
-    /// All places of an open cluster are taken now.
+    /// All places of an open cluster are taken at present.
     NoPlace = 8,
-    /// It is the other way round: who calls has come earlier. It knows now who listens here.
+    /// The caller joined earlier, so it is the other end's part to call. The caller now knows who listens here.
     Earlier = 9,
-    /// All places of masters of an open cluster are taken now.
+    /// All of an open cluster's places for masters are taken at present.
     NoMaster = 10,
 }
 
@@ -104,12 +104,12 @@ pub(crate) struct Answer {
     pub(crate) nodes: u16,
     pub(crate) longest: u32,
     pub(crate) process: Id,
-    /// Where the primary of an open cluster listens, which gives places, if it is another process and known here.
+    /// The address of the primary of an open cluster, which gives places, if that is another process and known here.
     pub(crate) primary: Option<SocketAddr>,
 }
 
 impl Answer {
-    /// What the refusal means at the other end, which has blocks of `own` bytes; `None` if it is none.
+    /// The refusal as the dialling end reports it, whose blocks have `own` bytes; `None` for a welcome.
     pub(crate) fn refusal(&self, own: usize) -> Option<Refusal> {
         let is = |verdict: Verdict| self.verdict == verdict as u8;
         if is(Verdict::Welcome) {
@@ -168,7 +168,7 @@ impl Answer {
 }
 
 impl Claim {
-    /// Where others can connect to who calls from there.
+    /// Where others reach the process whose call was seen to come from `seen`.
     pub(crate) fn address(&self, seen: IpAddr) -> SocketAddr {
         SocketAddr::new(self.advertised.unwrap_or(seen), self.port)
     }
@@ -216,7 +216,7 @@ impl Claim {
     }
 }
 
-/// An address as 16 bytes, of IPv4 mapped to IPv6.
+/// An address as 16 bytes, with IPv4 mapped to IPv6.
 pub(super) fn octets(ip: IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
@@ -229,7 +229,7 @@ pub(super) fn address(octets: [u8; 16]) -> IpAddr {
     IpAddr::V6(Ipv6Addr::from(octets)).to_canonical()
 }
 
-/// The first two.
+/// The first two ids.
 fn ids(bytes: &[u8; 56]) -> (Id, Id) {
     let (mut first, mut second) = ([0; 16], [0; 16]);
     first.iter_mut().chain(&mut second).zip(bytes).for_each(|(to, from)| *to = *from);
@@ -270,7 +270,7 @@ pub(crate) struct Dialler {
 }
 
 impl Dialler {
-    /// What it says first.
+    /// Starts a greeting, and returns its first message.
     pub(crate) fn begin(nonce: [u8; NONCE], claim: Claim) -> (Self, [u8; HELLO]) {
         (Self { nonce, theirs: [0; NONCE], channel: [0; 32], claim }, hello(&nonce))
     }
@@ -292,7 +292,7 @@ impl Dialler {
         Ok(joined(&[&proof, &body]))
     }
 
-    /// What the other end has answered.
+    /// Checks the other end's answer.
     ///
     /// # Errors
     /// [`Stranger::Token`].
@@ -330,7 +330,7 @@ impl Taker {
         Ok(hello(&self.nonce))
     }
 
-    /// What the other end claims.
+    /// Checks the other end's claim.
     ///
     /// # Errors
     /// [`Stranger`].
@@ -343,7 +343,7 @@ impl Taker {
         Claim::from_body(&body).ok_or(Stranger::Foreign)
     }
 
-    /// What it says to that.
+    /// Makes the answer to the claim.
     pub(crate) fn answer(&self, answer: Answer, token: &Token) -> [u8; ANSWER] {
         let body = answer.to_body();
         let proof =

@@ -1,4 +1,4 @@
-//! The cluster that a process belongs to, as its door and its links share it: who is there, who is to be called, and what has come.
+//! The cluster of a process, as shared by its door and its links: the members, the nodes to call, and the connections that have arrived.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +18,7 @@ use crate::options::Role;
 use crate::reactor::Reactor;
 use crate::socket::Socket;
 
-/// A connection that has proven whose it is.
+/// A connection whose other end has proven which node it is.
 pub(crate) struct Arrived {
     pub(crate) node: usize,
     pub(crate) member: Member,
@@ -27,43 +27,43 @@ pub(crate) struct Arrived {
     pub(crate) protocol: Protocol,
 }
 
-/// The cluster that this process belongs to, and what is going on with its nodes.
+/// The cluster of this process, and the state of its nodes.
 pub(super) struct Members {
     cluster: Id,
     place: usize,
     /// This process.
     own: Option<Member>,
     open: bool,
-    /// Its address is not that of its host.
+    /// Whether it advertises an address other than its host's.
     advertises: bool,
-    /// Places from the first on that are for masters.
+    /// The number of places for masters, from the first on.
     masters: u16,
-    /// Who has each place, or had it last.
+    /// The present or last holder of each place.
     latest: Mutex<Latest>,
     reactor: Arc<Reactor>,
-    /// Connections that nobody has taken yet.
+    /// Connections that no poll has taken yet.
     arrived: Mutex<Vec<Arrived>>,
     has_arrived: AtomicBool,
-    /// For each node whether this one is to call it: [`SETTLED`], [`WANTED`] or [`HANDED_OVER`].
+    /// For each node, whether this one is to call it: [`SETTLED`], [`WANTED`] or [`HANDED_OVER`].
     calls: Box<[AtomicU8]>,
-    /// Those that it never calls, since they came later: they call.
+    /// Nodes that joined later than this one, which call it and not the other way round.
     later: Box<[AtomicBool]>,
-    /// At a master, the places of others that nobody has any more. Who was there is called again and again: a founder that is started again is to
-    /// hear that its cluster lives.
+    /// At a master: places of other masters that were vacated. Their last address is called again and again, so that a restarted
+    /// founder learns that its cluster lives.
     out: Box<[AtomicBool]>,
     kin: Kin,
 }
 
-/// It need not be called.
+/// The node need not be called.
 const SETTLED: u8 = 0;
-/// It is to be called.
+/// The node is to be called.
 const WANTED: u8 = 1;
-/// It was called, and nobody has taken the connection yet. A link that still finds itself without one does not want another.
+/// The node has a connection that no poll has taken yet, so its link, which still finds itself without one, wants no other.
 const HANDED_OVER: u8 = 2;
 
 struct Latest {
     members: Vec<Option<Member>>,
-    /// At the primary of an open cluster, which gives them.
+    /// The places, at the primary of an open cluster, which hands them out.
     seats: Option<Seats>,
     primary: Option<usize>,
 }
@@ -84,7 +84,7 @@ impl Members {
         let out = members.iter().map(|_| AtomicBool::new(false)).collect();
         let kin = Kin::new(members.len());
         let places = u16::try_from(members.len()).unwrap_or(u16::MAX);
-        // Who founds gives places from the first moment on, alone as it is.
+        // A founder, being alone, gives places from the first moment on.
         let seats = (open && place == giver).then(|| Seats::new(places, masters));
         let (arrived, has_arrived) = (Mutex::new(Vec::new()), AtomicBool::new(false));
         let latest = Mutex::new(Latest { members, seats, primary: open.then_some(giver) });
@@ -110,18 +110,18 @@ impl Members {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Places of the cluster.
+    /// The number of places of the cluster.
     pub(super) fn places(&self) -> u16 {
         u16::try_from(self.calls.len()).unwrap_or(u16::MAX)
     }
 
-    /// Who has a place, or had it last.
+    /// The present or last holder of a place.
     pub(super) fn member(&self, node: usize) -> Option<Member> {
         *self.latest().members.get(node)?
     }
 
-    /// What this node says when it calls another. The process, its version, its blocks and what it
-    /// advertises are still to be named.
+    /// The claim of this node when it calls another. The caller still fills in the process, its version, its block length and the
+    /// address that it advertises.
     pub(super) fn claim(&self, to: u16) -> Claim {
         let own = self.own.as_ref();
         Claim {
@@ -139,7 +139,7 @@ impl Members {
         }
     }
 
-    /// Who is primary, and if it is this node, the term in which it gives places.
+    /// Sets the primary and, if that is this node, the term in which it gives places.
     pub(super) fn lead(&self, primary: Option<usize>, term: Option<u32>) {
         let places = self.places();
         let latest = &mut *self.latest();
@@ -147,7 +147,7 @@ impl Members {
         match (&mut latest.seats, term) {
             (Some(seats), Some(term)) => seats.begin_term(term),
             (None, Some(term)) => latest.seats = Some(Seats::succeed(places, self.masters, term)),
-            // It is about to: what it gave before as founder stays as it is.
+            // This node is about to get its term; the places that it gave as founder stay as they are.
             (_, None) if primary == Some(self.place) => {}
             (_, None) => latest.seats = None,
         }
@@ -160,7 +160,7 @@ impl Members {
         latest.members.get(primary)?.as_ref().map(|member| member.address)
     }
 
-    /// Whether a process that calls from there may join now.
+    /// Decides whether a process that is reached at `address` may join now.
     pub(super) fn judge_join(&self, address: IpAddr, role: Role, now: Instant) -> Verdict {
         let latest = self.latest();
         let Some(seats) = &latest.seats else {
@@ -180,7 +180,7 @@ impl Members {
         }
     }
 
-    /// Gives a process a place in an open cluster; what it is told.
+    /// Gives a process a place in an open cluster. Returns the roster to send to it.
     pub(super) fn give(&self, process: Id, address: SocketAddr, role: Role, now: Instant) -> Option<Vec<u8>> {
         let mut latest = self.latest();
         let seats = latest.seats.as_mut()?;
@@ -197,9 +197,10 @@ impl Members {
         Some(roster.to_bytes(u16::try_from(place).ok()?, generation))
     }
 
-    /// Whether a node may connect to this one: it is who has its place, or in an open cluster one that has got the place later, of which its
-    /// token is proof enough. A primary knows to whom it has given places, and which its predecessors have given before it became primary: those that
-    /// come later with a place of an earlier term have to ask for another. (Who has got one in a later term knows of another primary.)
+    /// Decides whether a node may connect to this one. It may if it is the known holder of its place or, in an open cluster, a later one,
+    /// whose token is proof enough. A primary knows all holders itself: those it has given places to, and those of its predecessors that had
+    /// connected before it became primary. Others with a place from an earlier term are refused and have to ask for a new one. (A place from
+    /// a later term comes from another primary, and is accepted.)
     pub(super) fn judge_link(&self, claim: &Claim, address: IpAddr) -> Option<Member> {
         let from = usize::from(claim.from);
         let own = self.own.as_ref()?;
@@ -221,7 +222,7 @@ impl Members {
         let address = claim.address(address);
         let (process, incarnation) = (claim.process, claim.incarnation);
         *known = Some(Member { process, address, incarnation });
-        // It calls from now on.
+        // That process joined later than this one, so it calls from now on.
         if let (Some(later), Some(call)) = (self.later.get(from), self.calls.get(from)) {
             later.store(true, Ordering::Relaxed);
             call.store(SETTLED, Ordering::Release);
@@ -229,7 +230,7 @@ impl Members {
         *known
     }
 
-    /// Whether a claim to a link is that of a member that waits to be called itself.
+    /// Whether a claim to a link is from a member that joined earlier, which this node is to call instead.
     pub(super) fn is_earlier(&self, claim: &Claim) -> bool {
         let latest = self.latest();
         let known = latest.members.get(usize::from(claim.from)).copied().flatten();
@@ -239,12 +240,12 @@ impl Members {
             && self.own.is_some_and(|own| claim.incarnation < own.incarnation)
     }
 
-    /// The process of that incarnation has a link, and with it the place that it was given.
+    /// Notes that the process of that incarnation has a link, and so has taken the place that it was given.
     pub(super) fn take(&self, node: usize, incarnation: u64) {
         self.note(node, incarnation, Seats::take);
     }
 
-    /// Notes something of the place of the process of that incarnation, if it was the last to be given that.
+    /// Applies `note` to the place, if the process of that incarnation was the last to be given it.
     fn note(&self, node: usize, incarnation: u64, note: impl FnOnce(&mut Seats, usize)) {
         let latest = &mut *self.latest();
         let is_it = latest.members.get(node).copied().flatten().is_some_and(|m| m.incarnation == incarnation);
@@ -253,7 +254,7 @@ impl Members {
         }
     }
 
-    /// The place may be given to another process.
+    /// Frees the place for another process.
     pub(super) fn vacate(&self, node: usize) {
         let is_masters = |place: usize| place < usize::from(self.masters);
         let mut latest = self.latest();
@@ -268,7 +269,7 @@ impl Members {
         }
     }
 
-    /// Whether who had the place of a master is to be called, to hear that its cluster lives. Not if it has another place meanwhile.
+    /// Whether the last holder of a master's place is to be called, to learn that its cluster lives. Not if it has got another place since.
     pub(super) fn is_out(&self, node: usize) -> bool {
         let is_out = self.out.get(node).is_some_and(|out| out.load(Ordering::Acquire));
         is_out && {
@@ -280,7 +281,7 @@ impl Members {
         }
     }
 
-    /// A node is to be called. `true`: that is new, and it is for this node to call.
+    /// Requests a call to a node. Returns whether the request is new and it is this node's part to call.
     pub(super) fn want(&self, node: usize) -> bool {
         if self.later.get(node).is_none_or(|later| later.load(Ordering::Relaxed)) {
             return self.open && self.member(node).is_some_and(|member| self.kin.is_gone(node, &member));
@@ -299,7 +300,7 @@ impl Members {
             || self.is_out(node)
     }
 
-    /// A call of the process of that incarnation has come to nothing; `nobody`: none is there, and how that is known.
+    /// Notes that a call to the process of that incarnation has failed; `nobody` is the error that showed that nobody is there, if any.
     pub(super) fn calls_in_vain(&self, node: usize, incarnation: u64, nobody: Option<ErrorKind>) {
         self.kin.calls_in_vain(node, incarnation, nobody);
         if self.kin.is_dead(node, incarnation) {
@@ -307,12 +308,12 @@ impl Members {
         }
     }
 
-    /// Who is known not to be there.
+    /// What is known of processes that do not listen any more.
     pub(super) fn kin(&self) -> &Kin {
         &self.kin
     }
 
-    /// A node has answered that it calls itself.
+    /// Notes that a node has answered that it will call this one.
     pub(super) fn need_not_call(&self, node: usize) {
         self.settle(node, SETTLED);
     }
@@ -323,9 +324,9 @@ impl Members {
         }
     }
 
-    /// Gives a connection to the links.
+    /// Hands a connection over to the links.
     pub(super) fn hand_over(&self, new: Arrived) {
-        // The primary declares nodes down.
+        // Only the primary, which declares nodes down, has to know whether the node lives.
         let calls = self.later.get(new.node).is_some_and(|later| later.load(Ordering::Relaxed));
         let primary =
             self.own.as_ref().filter(|_| calls && !self.advertises && self.latest().seats.is_some());
@@ -336,7 +337,7 @@ impl Members {
         self.note(new.node, new.member.incarnation, Seats::arrive);
         let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
         self.settle(new.node, HANDED_OVER);
-        // The latest is the one that the other end goes on with.
+        // The other end continues with the latest one.
         arrived.retain(|before| before.node != new.node);
         arrived.push(new);
         // Pairs with the load in `arrived`.
@@ -345,7 +346,7 @@ impl Members {
         self.reactor.ring();
     }
 
-    /// Connections that have come.
+    /// Takes the connections that have arrived.
     #[inline]
     pub(super) fn arrived(&self) -> Option<Vec<Arrived>> {
         // Pairs with the store in `hand_over`, which comes after the connection is in the list.

@@ -1,28 +1,28 @@
-//! The places of an open cluster, as its primary gives them away.
+//! The places of an open cluster, as its primary hands them out.
 //!
-//! A primary knows which places members have, and nothing of those to whom its predecessors have given the others in vain. So what it gives a process to tell
-//! it from all others contains its term, which no two primaries have in common:
+//! A primary knows the places of members, but not which processes were offered the others by its predecessors and never came. The numbers
+//! that make a process unique therefore contain the primary's term, which no two primaries share:
 //!
-//! * the *incarnation*: the term, and which process it is in that term. It is greater than all that earlier primaries have given, and of one that is
-//!   deposed and does not know it yet smaller than all that its successors give;
-//! * the *generation* of a place: the term, and which process it is that was given this place in that term.
+//! * the *incarnation*: the term, and a serial number of the process in that term. It is greater than all that earlier primaries have
+//!   given; a deposed primary that does not know it yet gives smaller ones than its successors;
+//! * the *generation* of a place: the term, and a serial number of the process among those given this place in that term.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use crate::options::Role;
 
-/// How long a place is kept for a process that was told of it and has no link yet.
+/// How long a place is reserved for a process that was offered it and has no link yet.
 const OFFER: Duration = Duration::from_secs(5);
-/// Processes that can be given a place in a term; and terms, after which generations come round.
+/// Maximum processes that can be given a place in one term; also the number of terms after which generations wrap around.
 const HOLDERS: u32 = 1 << 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seat {
     Vacant,
-    /// A process was told that it may have the place. It is vacant again after that time.
+    /// A process was offered the place. The offer expires at that time.
     Offered(Instant),
-    /// Its connection is there, and waits for a poll.
+    /// The process's connection has arrived, and waits for a poll.
     Arrived,
     Taken,
 }
@@ -30,13 +30,13 @@ enum Seat {
 #[derive(Clone, Copy, Debug)]
 struct Place {
     seat: Seat,
-    /// Processes that were told in this term that they may have it.
+    /// Processes that were offered it in this term.
     holders: u32,
-    /// The number of the departure by which it became vacant.
+    /// The serial number of the departure that left it vacant.
     left: u64,
 }
 
-/// A place that is given to a process.
+/// A place as given to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Given {
     pub(crate) place: usize,
@@ -46,7 +46,7 @@ pub(crate) struct Given {
     pub(crate) incarnation: u64,
 }
 
-/// The places of an open cluster, those of masters first. The founder's own is the first.
+/// The places of an open cluster, those for masters first. The founder has the first.
 #[derive(Debug)]
 pub(crate) struct Seats {
     places: Vec<Place>,
@@ -58,23 +58,23 @@ pub(crate) struct Seats {
 }
 
 impl Seats {
-    /// Those of a cluster that was just founded: all but the founder's are vacant.
+    /// The places of a newly founded cluster: all but the founder's are vacant.
     pub(crate) fn new(places: u16, masters: u16) -> Self {
         let mut seats = Self::succeed(places, masters, 0);
         seats.places.iter_mut().skip(1).for_each(|place| place.seat = Seat::Vacant);
         seats
     }
 
-    /// Those that another primary has given before: all are taken until they are given up.
+    /// The places taken over from another primary: all count as taken until they are vacated.
     pub(crate) fn succeed(places: u16, masters: u16, term: u32) -> Self {
         let taken = Place { seat: Seat::Taken, holders: 0, left: 0 };
         let places = vec![taken; usize::from(places.max(1))];
         Self { places, masters: usize::from(masters), term, given: 0, departures: 0 }
     }
 
-    /// The same primary gives them in another term.
+    /// Begins another term of the same primary.
     pub(crate) fn begin_term(&mut self, term: u32) {
-        // What the founder has given before it was elected counts as given in its first term.
+        // Places that the founder gave before its election count as given in its first term.
         if self.term > 0 {
             self.places.iter_mut().for_each(|place| place.holders = 0);
         }
@@ -97,14 +97,14 @@ impl Seats {
         })
     }
 
-    /// The place that is given next: the one that has been vacant for longest, so that a process that was out of reach for a while finds its own
-    /// vacant as long as there are others. One that is still offered to a process comes last, since that may be on its way.
+    /// The place to give next: the one that has been vacant for longest, so that a process that was out of reach for a while finds its own
+    /// still vacant as long as there are others. A place whose offer has expired comes last, since that process may still be on its way.
     fn next(&self, role: Role, now: Instant) -> Option<usize> {
         let free = self.of(role).filter(|place| self.is_free(*place, now));
         free.min_by_key(|place| self.places.get(*place).map(|place| (place.seat != Seat::Vacant, place.left)))
     }
 
-    /// Whether there is a place for one more.
+    /// Whether there is a place for one more process.
     pub(crate) fn has_room(&self, role: Role, now: Instant) -> bool {
         self.given < u32::MAX && self.next(role, now).is_some()
     }
@@ -120,22 +120,22 @@ impl Seats {
         Some(Given { place, generation, incarnation: u64::from(self.term) << 32 | u64::from(given) })
     }
 
-    /// Whether a process was given its place in a later term, by another primary.
+    /// Whether an incarnation is from a later term, and so from another primary.
     pub(crate) fn is_followed(&self, incarnation: u64) -> bool {
         incarnation >> 32 > u64::from(self.term)
     }
 
-    /// Whether a process has the place, or was told that it may.
+    /// Whether a process has the place, or holds a valid offer of it.
     pub(crate) fn is_given(&self, place: usize, now: Instant) -> bool {
         !self.is_free(place, now)
     }
 
-    /// The process that was given the place last has a connection. It keeps the place until somebody polls, however long that takes.
+    /// Notes that the last process to be given the place has a connection. It keeps the place until the node polls, however long that takes.
     pub(crate) fn arrive(&mut self, place: usize) {
         self.change(place, |seat| matches!(seat, Seat::Offered(_)), Seat::Arrived);
     }
 
-    /// Its connection has been taken, and is to become a link.
+    /// Notes that its connection was taken by a poll, and is to become a link.
     pub(crate) fn connect(&mut self, place: usize, now: Instant) {
         self.change(place, |seat| seat == Seat::Arrived, Seat::Offered(now + OFFER));
     }
@@ -146,12 +146,12 @@ impl Seats {
         }
     }
 
-    /// The process that was given the place last has a link.
+    /// Notes that the last process to be given the place has a link.
     pub(crate) fn take(&mut self, place: usize) {
         self.change(place, |_| true, Seat::Taken);
     }
 
-    /// The place may be given to another.
+    /// Frees the place for another process.
     pub(crate) fn vacate(&mut self, place: usize) {
         self.departures += 1;
         if let Some(found) = self.places.get_mut(place).filter(|found| found.seat == Seat::Taken) {
@@ -182,7 +182,7 @@ mod tests {
         seats.take(2);
         seats.vacate(2);
         seats.vacate(1);
-        // Vacant for longest, and by a process that is none of those before.
+        // The place vacant for longest comes first, and the process gets numbers of its own.
         assert_eq!(give(&mut seats, now), Some((2, 1, 3)));
         assert_eq!(give(&mut seats, now), Some((1, 1, 4)));
     }
@@ -191,7 +191,7 @@ mod tests {
     fn a_process_that_never_comes_keeps_its_place_for_a_while() {
         let (mut seats, now) = (Seats::new(2, 1), Instant::now());
         assert!(seats.give(WORKER, now).is_some());
-        // Nobody was there who could have left.
+        // Nobody has the place yet, so nobody can leave it.
         seats.vacate(1);
         assert!(!seats.has_room(WORKER, now + OFFER - Duration::from_millis(1)));
         let given = seats.give(WORKER, now + OFFER);
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(places, [Some(1), Some(2), Some(1), None]);
     }
 
-    /// Also if that is later than it was told.
+    /// Even if that is after its offer has expired.
     #[test]
     fn a_process_whose_connection_is_there_keeps_its_place_until_it_is_taken() {
         let (mut seats, now) = (Seats::new(2, 1), Instant::now());
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!([give(Role::Master), give(Role::Master), give(Role::Master)], [Some(1), Some(2), None]);
     }
 
-    /// Primaries that follow each other, and some that are deposed and go on: no process is taken for another.
+    /// Successive primaries, some of which carry on although deposed: no process is mistaken for another.
     #[test]
     fn no_two_processes_are_given_the_same_numbers_whichever_primaries_they_have_asked() {
         let now = Instant::now();
