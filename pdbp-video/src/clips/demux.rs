@@ -16,8 +16,8 @@ use mp4parse::{SampleEntry, SampleToChunk, Track, TrackType, VideoCodecSpecific}
 use crate::annexb::Standard;
 
 const START_CODE: [u8; 4] = [0, 0, 0, 1];
-/// How many times as long as the file its streams together may get, by start codes and by parameter sets before every key picture; one that gets
-/// longer is no video, but made to fill memory.
+/// How many times as long as the file its streams together may become, by start codes and by parameter sets before every key picture; a file that
+/// exceeds this is not video, but made to fill memory.
 pub const MOST_GROWTH: usize = 64;
 
 /// Whether `data` begins like an ISO media file.
@@ -29,10 +29,10 @@ pub fn is_mp4(data: &[u8]) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// It cannot be read; why.
+    /// It cannot be read, for this reason.
     #[error("damaged MP4: {0}")]
     Damaged(String),
-    /// It has no H.264 track; what it has.
+    /// It has no H.264 track, but these.
     #[error("no H.264 track (found: {0})")]
     NoH264Track(String),
 }
@@ -44,11 +44,11 @@ pub struct H264Track {
     pub number: u32,
     /// Its Annex B stream.
     pub stream: Vec<u8>,
-    /// Whether all of its samples lie in the file.
+    /// Whether all of its samples lie within the file.
     pub is_whole: bool,
 }
 
-/// Every H.264 track of the file with such contents; one at least.
+/// Every H.264 track of a file with these contents; at least one.
 ///
 /// # Errors
 /// [`Refusal`] if there is none, or none that can be read.
@@ -58,7 +58,7 @@ pub fn h264_tracks(data: &[u8]) -> Result<Vec<H264Track>, Refusal> {
     let context = mp4parse::read_mp4(&mut reader).map_err(|error| damaged(error.to_string()))?;
     let mut streams = Vec::new();
     let mut found = Vec::new();
-    // What is left for the tracks that follow.
+    // The budget for the tracks that follow.
     let (mut samples_left, mut bytes_left) = (data.len(), data.len().saturating_mul(MOST_GROWTH));
     for track in context.tracks.iter() {
         let Some(config) = avc_config(track) else {
@@ -134,7 +134,7 @@ impl<'a> Record<'a> {
         Some(Self { length_bytes: usize::from(head[21] & 3) + 1, parameter_sets })
     }
 
-    /// Appends a picture, whose NAL units stand behind their lengths, and in front of it the parameter sets if decoding can begin there.
+    /// Appends a picture, whose NAL units follow their lengths, preceded by the parameter sets if decoding can begin there.
     pub(super) fn append(&self, out: &mut Vec<u8>, sample: &[u8], is_key: bool) {
         if out.is_empty() || is_key {
             for set in &self.parameter_sets {
@@ -151,7 +151,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Takes so many parameter sets, each behind its length.
+/// Takes this many parameter sets, each preceded by its length.
 fn take_sets<'a>(mut rest: &'a [u8], count: u16, sets: &mut Vec<&'a [u8]>) -> Option<&'a [u8]> {
     for _ in 0..count {
         let (length, tail) = rest.split_first_chunk::<2>()?;
@@ -162,7 +162,7 @@ fn take_sets<'a>(mut rest: &'a [u8], count: u16, sets: &mut Vec<&'a [u8]>) -> Op
     Some(rest)
 }
 
-/// The stream; `None` if it gets longer than `most` bytes.
+/// The stream; `None` if it becomes longer than `most` bytes.
 fn annex_b(
     samples: &[&[u8]],
     sync: Option<&BTreeSet<u32>>,
@@ -186,8 +186,8 @@ fn push_nal(out: &mut Vec<u8>, nal: &[u8]) {
     }
 }
 
-/// The samples of a track in order, from its chunk and size tables (ISO/IEC 14496-12 §8.7), up to the first that lies outside the
-/// file, or is one more than `most`, and whether there is none.
+/// The samples of a track in order, from its chunk and size tables (ISO/IEC 14496-12 §8.7), up to the first that lies outside the file, or exceeds
+/// `most`; and whether all were taken.
 fn samples<'a>(data: &'a [u8], track: &Track, most: usize) -> (Vec<&'a [u8]>, bool) {
     let (Some(chunks), Some(runs), Some(sizes)) = (&track.stco, &track.stsc, &track.stsz) else {
         return (Vec::new(), true);
@@ -198,7 +198,7 @@ fn samples<'a>(data: &'a [u8], track: &Track, most: usize) -> (Vec<&'a [u8]>, bo
         let mut position = usize::try_from(*offset).unwrap_or(usize::MAX);
         for _ in 0..samples_per_chunk(&runs.samples, chunk) {
             let size = if sizes.sample_size > 0 { Some(&sizes.sample_size) } else { next_sizes.next() };
-            // Some writers count more samples in their chunks than there are.
+            // Some writers count more samples in their chunks than exist.
             let Some(size) = size else { return (samples, true) };
             let end = usize::try_from(*size).ok().and_then(|size| position.checked_add(size));
             let sample = end.and_then(|end| data.get(position..end));

@@ -41,22 +41,22 @@ pub const BUNDLED: [Bundled; 5] = [
 ];
 
 const ANNEX_B_EXTENSIONS: [&str; 8] = ["h264", "264", "avc", "h26l", "26l", "h265", "265", "hevc"];
-/// Of session descriptions; in directories they are not looked for.
+/// The extension of session descriptions; in directories they are ignored.
 const SDP_EXTENSION: &str = "sdp";
 const MP4_EXTENSIONS: [&str; 4] = ["mp4", "m4v", "mov", "f4v"];
-/// Of files that libavformat reads.
+/// Extensions of files that libavformat reads.
 const CONTAINER_EXTENSIONS: [&str; 5] = ["mkv", "webm", "ts", "mts", "m2ts"];
 
 /// Why a file or directory gave no clip.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClipError {
-    /// The operating system refused.
+    /// The operating system reported an error.
     #[error("{}: cannot be read: {source}; check the path and its permissions", path.display())]
     Unreadable {
         /// File or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A file without a byte in it.
@@ -84,10 +84,10 @@ pub enum ClipError {
     DamagedMp4 {
         /// The file.
         path: PathBuf,
-        /// What the demultiplexer found.
+        /// The demultiplexer's error.
         reason: String,
     },
-    /// A file that libavformat cannot read, or not to its end; then what is before can be used.
+    /// A file that libavformat cannot read, or not to its end; in that case the part before can be used.
     #[error("{}: {reason}", path.display())]
     Container {
         /// The file.
@@ -95,7 +95,7 @@ pub enum ClipError {
         /// Why.
         reason: String,
     },
-    /// A file that ends before its pictures do. Those before can be used.
+    /// A file that ends before its pictures do. The pictures before can be used.
     #[error(
         "{name}: cut off: it ends before its pictures do; those before can be measured, copy it again for all"
     )]
@@ -111,7 +111,7 @@ pub enum ClipError {
         /// Codecs of the tracks it has.
         found: String,
     },
-    /// An argument that looks like a live source, and is none.
+    /// An argument that looks like a live source, but is not one.
     #[error(transparent)]
     NoSource(#[from] AddressError),
 }
@@ -143,7 +143,7 @@ impl Clip {
         }
     }
 
-    /// What a live source sends. Nothing of it is known beforehand: it has no pictures that could be named, and no size.
+    /// A live source as a clip. Nothing is known about it beforehand: it has no numbered pictures, and no size.
     pub fn live(source: Source) -> Self {
         let name = source.address().to_string();
         let size = PictureSize { width: 0, height: 0 };
@@ -165,12 +165,12 @@ impl Clip {
         &self.data
     }
 
-    /// Its access units and entry points; at least one of each, but for a live source.
+    /// Its access units and entry points; at least one of each, except for a live source.
     pub fn index(&self) -> &Index {
         &self.index
     }
 
-    /// How it is coded.
+    /// Its coding.
     pub fn standard(&self) -> Standard {
         self.index.standard
     }
@@ -186,12 +186,12 @@ impl Clip {
     }
 }
 
-/// What [`load`] found.
+/// The result of [`load`].
 #[derive(Debug, Default)]
 pub struct Loaded {
     /// Usable clips, in the order of the arguments, directories sorted by name.
     pub clips: Vec<Clip>,
-    /// One error for each file or directory without a usable clip, or whose clip is not whole.
+    /// One error for each file or directory without a usable clip, or with an incomplete one.
     pub refused: Vec<ClipError>,
 }
 
@@ -205,7 +205,7 @@ impl Loaded {
 }
 
 impl Loaded {
-    /// Whether it is a file that the program does not read by itself, such as an MP4 file with H.265.
+    /// Whether it is a file that needs libavformat, such as an MP4 file with H.265.
     fn is_for_others(&self) -> bool {
         let is_unread =
             |error: &ClipError| matches!(error, ClipError::NoH264Track { .. } | ClipError::DamagedMp4 { .. });
@@ -222,7 +222,7 @@ pub fn bundled() -> Loaded {
     loaded
 }
 
-/// Loads files, and directories with their subdirectories; and makes ready live sources: their addresses, and session descriptions (`.sdp`).
+/// Loads files, and directories with their subdirectories; and prepares live sources: their addresses, and session descriptions (`.sdp`).
 pub fn load<P: AsRef<Path>>(paths: &[P]) -> Loaded {
     let mut loaded = Loaded::default();
     for path in paths.iter().map(AsRef::as_ref) {
@@ -245,8 +245,8 @@ fn load_path(path: &Path, loaded: &mut Loaded) {
     }
 }
 
-/// The files that [`load`] would load, one by one, for who has not memory for all of them: files as they are named, and those of a known
-/// kind in directories, sorted by name; with an error for each directory without one, or that cannot be read.
+/// The files that [`load`] would load, one by one, for callers without memory for all of them: files as named, and those of a known kind in
+/// directories, sorted by name; with an error for each directory without such files, or that cannot be read.
 pub fn list<P: AsRef<Path>>(paths: &[P]) -> Vec<Result<PathBuf, ClipError>> {
     let each = paths.iter().map(AsRef::as_ref);
     each.flat_map(|path| if path.is_dir() { list_directory(path) } else { vec![Ok(path.to_path_buf())] })
@@ -259,7 +259,7 @@ fn extensions() -> Vec<&'static str> {
 
 fn list_directory(path: &Path) -> Vec<Result<PathBuf, ClipError>> {
     let (mut files, mut refused) = (Vec::new(), Vec::new());
-    // Directories already entered, so that a symbolic link to a parent ends.
+    // Directories already entered, so that a symbolic link to a parent does not loop.
     let mut seen = std::collections::BTreeSet::new();
     let mut pending = vec![path.to_path_buf()];
     while let Some(directory) = pending.pop() {
@@ -324,12 +324,12 @@ fn load_file(path: &Path, loaded: &mut Loaded) {
             loaded.add(Clip::new(name, track.stream));
         }
         Err(reason) if is_container => loaded.refused.push(ClipError::Container { path, reason }),
-        // What is known already says more.
+        // The earlier error says more.
         Err(_) => loaded.refused.extend(own.refused),
     }
 }
 
-/// What [`load`] makes of a file at `path` with such contents, unless libavformat reads it.
+/// Makes a clip of a file at `path` with these contents, unless libavformat reads it.
 pub fn read(path: &Path, data: Vec<u8>) -> Loaded {
     let mut loaded = Loaded::default();
     if data.is_empty() {

@@ -2,17 +2,17 @@
 
 use super::{FrameError, FrameHeader, frame_len};
 
-/// Finds frames in a stream of blocks. A frame that lies whole in a block is read there; only one that crosses a border
-/// is collected in a buffer.
+/// Finds frames in a stream of blocks. A frame that lies within a block is read there; only one that crosses a block boundary is collected in a
+/// buffer.
 ///
-/// After an error the position in the stream is lost: give the stream up.
+/// After an error the position in the stream is lost: give up the stream.
 #[derive(Debug, Default)]
 pub struct Assembler {
     partial: Vec<u8>,
 }
 
 impl Assembler {
-    /// An assembler at the start of a stream.
+    /// Creates an assembler for the start of a stream.
     pub fn new() -> Self {
         Self::default()
     }
@@ -21,10 +21,10 @@ impl Assembler {
     ///
     /// # Errors
     ///
-    /// [`FrameError`] if what should be a header is none.
+    /// [`FrameError`] if a header is invalid.
     pub fn push(&mut self, mut block: &[u8], mut frame: impl FnMut(&[u8])) -> Result<(), FrameError> {
         if !self.partial.is_empty() {
-            // First the header, then as many bytes as it says.
+            // First the header, then as many bytes as it announces.
             block = self.fill(FrameHeader::LEN, block);
             if self.partial.len() < FrameHeader::LEN {
                 return Ok(());

@@ -5,14 +5,14 @@ use zerocopy::IntoBytes as _;
 use super::{FrameHeader, FrameId};
 use crate::decode::Yuv;
 
-/// The bytes of a frame, given out piece by piece without ever being in one place.
+/// The bytes of a frame, copied out piece by piece without ever being in one place.
 #[derive(Debug, Clone)]
 pub struct FrameBytes<'a> {
     header: FrameHeader,
     picture: Yuv<'a>,
-    /// Header, luma rows, U rows, V rows: number of the row to go on with.
+    /// Number of the next row, counting header, luma rows, U rows, V rows.
     row: usize,
-    /// Bytes of that row already given out.
+    /// Bytes of that row already copied.
     offset: usize,
 }
 
@@ -22,7 +22,7 @@ impl<'a> FrameBytes<'a> {
         Self { header: FrameHeader::new(id, picture.size()), picture: *picture, row: 0, offset: 0 }
     }
 
-    /// Copies the next bytes into `out`, as many as fit; returns how many. 0 at the end.
+    /// Copies the next bytes into `out`, as many as fit. Returns how many; 0 at the end.
     pub fn fill(&mut self, out: &mut [u8]) -> usize {
         let mut filled = 0;
         while filled < out.len() {

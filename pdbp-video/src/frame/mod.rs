@@ -110,9 +110,9 @@ pub enum FrameError {
     /// Fewer bytes than header and planes need.
     #[error("frame of {needed} bytes cut off after {got}")]
     Truncated {
-        /// Bytes the frame needs, as far as known.
+        /// Bytes that the frame needs, if known.
         needed: usize,
-        /// Bytes there are.
+        /// Bytes available.
         got: usize,
     },
     /// The header does not begin with `PF` and the version of this program.
@@ -154,7 +154,7 @@ impl FrameHeader {
         }
     }
 
-    /// Reads and checks the header at the start of `bytes`; the planes need not be there yet.
+    /// Reads and checks the header at the start of `bytes`; the planes need not have arrived yet.
     ///
     /// # Errors
     ///

@@ -21,7 +21,7 @@ pub struct ScoreRecord {
     blockiness: f32,
     smoothness: f32,
     black: f32,
-    /// Negative: there is none.
+    /// Negative: none.
     change: f32,
     node: u16,
     class: u8,
@@ -76,7 +76,7 @@ impl ScoreRecord {
         Scores { blur: self.blur, blockiness: self.blockiness, smoothness: self.smoothness }
     }
 
-    /// How black the picture is, and how far it differs from the one before.
+    /// How black the picture is, and how much it differs from the previous one.
     pub fn sight(&self) -> Sight {
         Sight { black: self.black, change: (self.change >= 0.0).then_some(self.change) }
     }

@@ -13,18 +13,18 @@ use crate::streams::StreamNo;
 
 /// Streams whose pictures are shown.
 const MOST_STREAMS: usize = 6;
-/// Buffer rows that are shown, the densest ones.
+/// The most buffer rows shown, the densest ones.
 const MOST_ROWS: usize = 6;
 const NARROW: f64 = 420.0;
 const WIDE: f64 = 560.0;
 const SECONDS: Axis<'_> = Axis { label: "seconds since the run began", scale: Scale::Zero };
 
-/// The whole page; it asks for the view again and again.
+/// The whole page; it requests the view repeatedly.
 pub(super) fn page(live: &Shared) -> String {
     pdbp_plots::page("Live video quality", &format!("<div id=view>{}</div>{REFRESH}", view(live)))
 }
 
-/// One request at a time, a second after the last answer; says so when there is none.
+/// One request at a time, a second after the last answer; reports when there is no answer.
 const REFRESH: &str = "<style>figcaption{padding:8px 8px 4px;font-size:13px}</style><p id=state class=note role=status></p><script>
 const view = document.getElementById('view'), state = document.getElementById('state');
 async function refresh() {
@@ -39,7 +39,7 @@ async function refresh() {
 refresh();
 </script>";
 
-/// What changes.
+/// The part that changes.
 pub(super) fn view(live: &Shared) -> String {
     let mut out = format!("<p class=soft>{}</p>", escape(&live.title));
     let worst: Vec<_> = {
@@ -91,7 +91,7 @@ fn classes(out: &mut String, live: &Shared, state: &State) {
     let clips = live.streams.clips();
     for class in StreamClass::ALL {
         let latencies = &state.latencies_before[class as usize];
-        // What live sources show is known when it has come.
+        // The pictures of live sources are known only once they arrive.
         if latencies.is_empty() && !clips.iter().any(|clip| clip.source().is_none() && clip.class() == class)
         {
             continue;
@@ -105,7 +105,7 @@ fn classes(out: &mut String, live: &Shared, state: &State) {
     out.push_str("</table></div>");
 }
 
-/// Broken, black and frozen streams, then by turns the most blurred and the blockiest.
+/// Broken, black and frozen streams, then alternately the most blurred and the blockiest.
 fn worst(state: &State) -> Vec<usize> {
     let is_bad =
         |known: &Known| known.broken().is_some() || known.tally.is_black() || known.tally.is_frozen();

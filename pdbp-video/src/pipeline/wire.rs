@@ -2,33 +2,33 @@
 
 use bytemuck::{Pod, Zeroable};
 
-/// Command numbers of what parts report to the console. Score records, and the console's orders, travel as plain messages.
+/// Command numbers of parts' reports to the console. Score records, and the console's orders, travel as plain messages.
 pub(super) mod command {
     /// Decoder to console: a [`Done`](super::Done).
     pub(in crate::pipeline) const DONE: u16 = 1;
     /// Decoder to console: a [`FaultHead`](super::FaultHead) and the reason as text.
     pub(in crate::pipeline) const FAULT: u16 = 2;
-    /// Any part to console, its last word: a [`Work`](crate::account::Work).
+    /// Any part to console, its final message: a [`Work`](crate::account::Work).
     pub(in crate::pipeline) const WORK: u16 = 3;
     /// Steward to console: some [`RowSample`](super::RowSample)s.
     pub(in crate::pipeline) const ROWS: u16 = 4;
     /// Any part to console: it cannot go on; the reason as text.
     pub(in crate::pipeline) const FAILED: u16 = 5;
-    /// Steward to console, its first word: a [`Ready`](super::Ready).
+    /// Steward to console, its first message: a [`Ready`](super::Ready).
     pub(in crate::pipeline) const READY: u16 = 6;
-    /// Analyser to console, before its last word: a number of frames, 8 bytes, and the name of what analysed them as text.
+    /// Analyser to console, before its final message: a number of frames, 8 bytes, and the name of what analysed them as text.
     pub(in crate::pipeline) const ANALYSED: u16 = 7;
-    /// Analyser to console: what went wrong without ending its work, as text.
+    /// Analyser to console: a problem that did not end its work, as text.
     pub(in crate::pipeline) const NOTE: u16 = 8;
-    /// Decoder to console, before its last word: a number of frames, 8 bytes, and the name of what decoded them as text.
+    /// Decoder to console, before its final message: a number of frames, 8 bytes, and the name of what decoded them as text.
     pub(in crate::pipeline) const DECODED: u16 = 9;
-    /// Steward to console, now and then: the [`RowSample`](super::RowSample)s of this moment, for who watches.
+    /// Steward to console, now and then: the current [`RowSample`](super::RowSample)s, for observers.
     pub(in crate::pipeline) const NOW: u16 = 10;
-    /// Decoder of another cluster to console, its first word: the number of its pair, 4 bytes.
+    /// Decoder of another cluster to console, its first message: the number of its pair, 4 bytes.
     pub(in crate::pipeline) const HERE: u16 = 11;
 }
 
-/// What the console tells decoders and stewards. A plain message, since those can be sent without waiting for room.
+/// An order of the console to decoders and stewards. A plain message, since those can be sent without waiting for room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct Order {
@@ -37,7 +37,7 @@ pub(super) struct Order {
     streams: u32,
 }
 
-/// An [`Order`] in words.
+/// An [`Order`], decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Orders {
     /// To decoders: begin this pass.
@@ -70,7 +70,7 @@ impl From<Orders> for Order {
 }
 
 impl Order {
-    /// `None` for one that this version does not know.
+    /// `None` for an order unknown to this version.
     pub(super) fn read(message: &pdbp::Message) -> Option<Orders> {
         match message.value::<Self>()? {
             Self { kind: 1, pass, streams } => Some(Orders::Start { pass, streams }),
@@ -82,17 +82,17 @@ impl Order {
     }
 }
 
-/// A process is there.
+/// A process has started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct Ready {
-    /// Of what all processes must have alike; see [`Job::fingerprint`](super::Job::fingerprint).
+    /// Fingerprint of what all processes must agree on; see [`Job::fingerprint`](super::Job::fingerprint).
     pub(super) fingerprint: u64,
     /// Streams that it can serve.
     pub(super) streams: u32,
-    /// The node that says so.
+    /// The node that sends this.
     pub(super) node: u32,
-    /// Of another cluster than the console's: how many nodes that has; else 0.
+    /// If in another cluster than the console's, the number of its nodes; else 0.
     pub(super) nodes: u32,
     pub(super) zero: u32,
 }
@@ -104,7 +104,7 @@ pub(super) struct Done {
     pub(super) pass: u32,
     /// Number of the pair that the decoder belongs to.
     pub(super) pair: u32,
-    /// Streams taken up.
+    /// Streams begun.
     pub(super) streams: u32,
     /// Pictures sent to the analyser.
     pub(super) frames: u32,
@@ -141,7 +141,7 @@ pub(super) struct RowSample {
     pub(super) utilisation: f32,
 }
 
-/// In [`RowSample::pool`], besides: a row of the cluster that decodes, if that is another.
+/// Flag in [`RowSample::pool`]: the row belongs to the decoding cluster, if that is another one.
 pub(super) const FAR_ROW: u32 = 2;
 
 const _: () = assert!(size_of::<RowSample>() == 24);

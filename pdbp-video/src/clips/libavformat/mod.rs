@@ -27,13 +27,13 @@ const ADVICE: &str =
 const EBML: &[u8] = &[0x1a, 0x45, 0xdf, 0xa3];
 const SEGMENT: &[u8] = &[0x18, 0x53, 0x80, 0x67];
 
-/// The track of a file: how it is coded, and its record of parameter sets.
+/// The track of a file: its coding, and its record of parameter sets.
 struct Track {
     standard: Standard,
     extra: Vec<u8>,
 }
 
-/// What was read of a file.
+/// The part of a file that was read.
 pub(super) struct Read {
     /// The best video track as an Annex B stream.
     pub(super) stream: Vec<u8>,
@@ -54,7 +54,7 @@ fn packets_of(data: &[u8]) -> Option<usize> {
     })
 }
 
-/// Whether the file says that it is longer than `data`.
+/// Whether the file declares to be longer than `data`.
 pub(super) fn is_cut_off(data: &[u8]) -> bool {
     if let Some(length) = packets_of(data) {
         return !data.len().is_multiple_of(length);
@@ -80,7 +80,7 @@ fn number(data: &[u8]) -> Option<(u64, &[u8])> {
     (value != unknown).then_some((value, rest))
 }
 
-/// Whether the last box is longer than what there is of it (ISO/IEC 14496-12, section 4.2).
+/// Whether the last box is longer than the available data (ISO/IEC 14496-12, section 4.2).
 fn is_mp4_cut_off(mut data: &[u8]) -> bool {
     while let Some((short, rest)) = data.split_first_chunk::<4>() {
         let length = match u32::from_be_bytes(*short) {
@@ -96,7 +96,7 @@ fn is_mp4_cut_off(mut data: &[u8]) -> bool {
     !data.is_empty()
 }
 
-/// The version that is accepted, of that which a library tells.
+/// The accepted version that matches a library's.
 fn accepted(file: &str, major: u32) -> Result<Version, String> {
     VERSIONS.into_iter().find(|known| known.major == major).ok_or_else(|| {
         let (oldest, newest) = (VERSIONS[VERSIONS.len() - 1].major, VERSIONS[0].major);
@@ -117,7 +117,7 @@ fn search() -> Result<Api, String> {
         match Api::open(name) {
             Ok(api) => return Ok(api),
             Err(Refusal::Unloadable(reason)) if is_absence(&reason) => {}
-            // It is there, and says more than that others are not.
+            // It exists, and its error says more than that others do not.
             Err(Refusal::Unloadable(reason)) => {
                 refused = refused.or(Some(format!("{name}: {reason}; {ADVICE}")))
             }
