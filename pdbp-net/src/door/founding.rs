@@ -1,4 +1,4 @@
-//! A cluster that is being founded: who has joined so far.
+//! A cluster being founded: the processes that have joined so far.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use std::sync::mpsc::Sender;
 use super::greeting::{Id, Verdict};
 use super::roster::{Member, Roster};
 
-/// What the founder keeps until all nodes are there.
+/// The founder's state until all nodes have joined.
 pub(crate) struct Founding {
     nodes: u16,
-    /// The founder first, then the others in the order in which they came.
+    /// The founder first, then the others in the order of joining.
     roster: Roster,
     is_complete: bool,
-    /// How many there are, for whoever waits.
+    /// The number of nodes so far, for [`Founder::here`](crate::Founder::here).
     here: Arc<AtomicUsize>,
     complete: Sender<Roster>,
 }
 
 impl Founding {
-    /// Of a cluster of `nodes` nodes, to which this process belongs as `founder`.
+    /// Founds a cluster of `nodes` nodes, in which this process is `founder`.
     pub(crate) fn new(
         nodes: u16,
         (cluster, founder): (Id, Member),
@@ -47,7 +47,7 @@ impl Founding {
         self.nodes
     }
 
-    /// Whether a process that calls from there may join.
+    /// Decides whether a process that is reached at `address` may join.
     pub(crate) fn judge(&self, address: IpAddr) -> Verdict {
         let joined = self.roster.members.get(1..).unwrap_or(&[]);
         if self.is_complete {
@@ -59,7 +59,7 @@ impl Founding {
         }
     }
 
-    /// Adds a process. When it is the last, what each of them is told.
+    /// Adds a process. If it is the last, returns the roster for each of them.
     pub(crate) fn enrol(&mut self, process: Id, address: SocketAddr) -> Vec<(Id, Vec<u8>)> {
         let incarnation = self.roster.members.len() as u64;
         self.roster.members.push(Some(Member { process, address, incarnation }));
@@ -71,7 +71,7 @@ impl Founding {
         others.filter_map(|(m, place)| Some((m.as_ref()?.process, self.roster.to_bytes(place, 0)))).collect()
     }
 
-    /// A process has gone again. When all had come before, its links will say so.
+    /// Removes a process that has gone again. Once the cluster is complete, its links will find out instead.
     pub(crate) fn strike(&mut self, process: Option<Id>) {
         if !self.is_complete {
             let stays = |member: &Option<Member>| member.map(|member| member.process) != process;
@@ -87,7 +87,7 @@ impl Founding {
         self.here.store(self.roster.members.len(), Ordering::Relaxed);
         if self.roster.members.len() == usize::from(self.nodes) {
             self.is_complete = true;
-            // Whoever waited has given up if nobody is there.
+            // Sending fails if the waiting thread has given up.
             let _ = self.complete.send(self.roster.clone());
         }
     }

@@ -20,7 +20,7 @@ use crate::socket::{Socket, watch_host};
 use crate::token::{NONCE, Token};
 pub(super) use hearing::PLAIN_AT_TLS;
 
-/// Bytes of the longest message that is read as bytes.
+/// Bytes of the longest message in the plain encoding.
 const LONGEST: usize = CLAIM;
 const _: () = assert!(HELLO <= LONGEST && ANSWER <= LONGEST);
 
@@ -30,63 +30,63 @@ pub(super) struct Guest {
     address: IpAddr,
     stage: Stage,
     speech: Speech,
-    /// Whether what came first was looked at where TLS is due.
+    /// Whether the first bytes were checked for TLS, where TLS is required.
     is_told_apart: bool,
-    /// What has been read of the message under way.
+    /// What has been read of the message in progress.
     heard: Vec<u8>,
-    /// What is still to be written.
+    /// Bytes still to be written.
     out: Vec<u8>,
     last_heard: Instant,
     deadline: Option<Instant>,
     calls: Option<usize>,
     process: Option<Id>,
-    /// Of a process that joins: whether it has asked for the list of nodes.
+    /// Whether a joining process has asked for the roster.
     awaits: bool,
-    /// What it is told then.
+    /// The roster to send when it asks.
     roster: Option<Vec<u8>>,
-    /// Of a call: nobody is there, and how that is known.
+    /// The error that showed, on a call, that nobody is there.
     nobody: Option<ErrorKind>,
 }
 
 enum Stage {
-    /// This end was called: waits for the first message, and for the claim.
+    /// This end was called, and waits for the first message, then for the claim.
     Taken(Taker),
     Greeted(Taker),
-    /// Its answer is a welcome as this node.
+    /// The claim was accepted: the answer welcomes the guest as this node.
     Welcome(Taker, usize, Member),
-    /// This end calls: waits for the first message, and for the answer.
+    /// This end calls, and waits for the first message, then for the answer.
     Calls(Dialler),
     Claimed(Dialler),
     /// Waits for the cluster to be complete.
     Joins,
-    /// Gets what there is to say, and is over then.
+    /// Gets what is still to be written, and is then done.
     Told,
-    /// Nothing is said or heard until the deadline.
+    /// Nothing is sent or read until the deadline.
     Ignored,
-    /// It hears why, and what it says is dropped.
+    /// It is told why; what it sends is dropped.
     Refused,
 }
 
-/// What comes of what a guest has said.
+/// The result of a step with a guest.
 pub(super) enum Step {
-    /// It has to say more, or to hear more.
+    /// More must be read or written.
     Waits,
-    /// It has proven that it knows the token, and claims this.
+    /// It has proven that it knows the token, and makes this claim.
     Claims(Claim),
     /// It has answered the call.
     Answered(Answer),
-    /// It knows that it is welcome as this node.
+    /// It has been told that it is welcome as this node.
     Welcomed(usize, Member),
     Foreign,
-    /// As `Foreign`, and it is told what was wrong.
+    /// As `Foreign`, but it is told what was wrong.
     Refused,
     WrongToken,
-    /// It has closed the connection, or has heard all.
+    /// It has closed the connection, or was told everything.
     Gone,
 }
 
 impl Guest {
-    /// Who has called.
+    /// A guest that has called.
     pub(super) fn taken(
         socket: Socket<TcpStream>,
         address: IpAddr,
@@ -96,7 +96,7 @@ impl Guest {
         Self::new(socket, address, Stage::Taken(Taker::new(nonce)), Speech::Unknown, now + PATIENCE)
     }
 
-    /// Who is called, in this way.
+    /// A guest that this end calls, by this protocol.
     pub(super) fn called(
         (socket, protocol): (Socket<TcpStream>, Protocol),
         node: usize,
@@ -145,7 +145,7 @@ impl Guest {
         registry.register(&mut self.socket.stream, place, Interest::READABLE | Interest::WRITABLE)
     }
 
-    /// The connection, for somebody else to watch, and how blocks travel on it.
+    /// Takes the connection out of the door's poll, and returns it with the protocol for blocks on it.
     pub(super) fn into_socket(mut self, registry: &Registry) -> Option<(Socket<TcpStream>, Protocol)> {
         registry.deregister(&mut self.socket.stream).ok()?;
         Some((self.socket, self.speech.protocol()))
@@ -155,7 +155,7 @@ impl Guest {
         self.address
     }
 
-    /// The node that is called.
+    /// The node that this end calls.
     pub(super) fn calls(&self) -> Option<usize> {
         self.calls
     }
@@ -173,7 +173,7 @@ impl Guest {
         self.deadline
     }
 
-    /// Whether nobody knows yet who it is.
+    /// Whether it has not proven yet who it is.
     pub(super) fn is_stranger(&self) -> bool {
         matches!(self.stage, Stage::Taken(_) | Stage::Greeted(_) | Stage::Ignored | Stage::Refused)
     }
@@ -182,31 +182,31 @@ impl Guest {
         self.is_stranger() && network(self.address) == network(address)
     }
 
-    /// Whether it is late because it has not said who it is.
+    /// Whether it still owes its identification.
     pub(super) fn is_slow(&self) -> bool {
         matches!(self.stage, Stage::Taken(_) | Stage::Greeted(_))
     }
 
-    /// The claim is that of a node: when it has its answer, the connection is that node's.
+    /// Accepts the claim of a node. Once the answer is written, the connection is that node's.
     pub(super) fn welcome(&mut self, node: usize, member: Member) {
         if let Stage::Greeted(taker) = std::mem::replace(&mut self.stage, Stage::Told) {
             self.stage = Stage::Welcome(taker, node, member);
         }
     }
 
-    /// Of a call that has come to nothing: nobody listens there, or nobody answers.
+    /// The error that showed, on a failed call, that nobody listens or answers there.
     pub(super) fn nobody(&self) -> Option<ErrorKind> {
         self.nobody
     }
 
-    /// The time of a call is over: has anybody answered?
+    /// Notes, at the deadline of a call, whether nobody has answered.
     pub(super) fn is_late(&mut self) {
         if matches!(self.stage, Stage::Calls(_)) {
             self.nobody = Some(ErrorKind::TimedOut);
         }
     }
 
-    /// Says what is to be said to the claim.
+    /// Answers the claim.
     pub(super) fn answer(&mut self, answer: Answer, token: &Token, now: Instant) {
         let (Stage::Greeted(taker) | Stage::Welcome(taker, ..)) = &self.stage else { return };
         let answer = taker.answer(answer, token);
@@ -217,18 +217,18 @@ impl Guest {
         }
     }
 
-    /// It waits for the others, for as long as it likes and its host is there: of one that vanishes nothing is heard.
+    /// Lets the process wait for the others, without a deadline. The system watches its host, since one that vanishes sends nothing.
     pub(super) fn joins(&mut self, process: Id) {
-        // Where the system does not look, what it is told in the end is not taken.
+        // If the system cannot watch it, writing the roster to a vanished host fails in the end.
         let _ = watch_host(&self.socket.stream, PATIENCE);
         (self.stage, self.process, self.deadline) = (Stage::Joins, Some(process), None);
     }
 
-    /// Says the last thing.
+    /// Sends the roster, the last message.
     pub(super) fn tell(&mut self, bytes: &[u8], now: Instant) {
         self.deadline = Some(now + PATIENCE);
         if matches!(self.speech, Speech::Soap(_)) && !self.awaits {
-            // It is an answer, and the question is still to come.
+            // The roster is an answer, and the request for it is still to come.
             self.roster = Some(bytes.to_vec());
         } else {
             self.say(Word::Roster, bytes);
@@ -236,24 +236,24 @@ impl Guest {
         }
     }
 
-    /// Is closed at the deadline.
+    /// Closes the connection at the deadline.
     pub(super) fn end_at(&mut self, deadline: Instant) {
         self.deadline = Some(deadline);
     }
 
-    /// Is not answered any more, and closed at the deadline.
+    /// Stops answering, and closes the connection at the deadline.
     pub(super) fn let_wait(&mut self, deadline: Instant) {
         (self.stage, self.deadline) = (Stage::Ignored, Some(deadline));
     }
 
-    /// Is told this, and nothing more is heard of it.
+    /// Tells the guest this, and ignores what it sends from now on.
     fn refuse(&mut self, mut said: Vec<u8>) -> Step {
         self.out.append(&mut said);
         self.stage = Stage::Refused;
         Step::Refused
     }
 
-    /// What it is told when its time is over, if it can be told.
+    /// Tells the guest, if it speaks SOAP, that its time is over.
     pub(super) fn say_farewell(&mut self) {
         if self.speech == Speech::Soap(Role::Called) {
             let fault = match self.stage {
@@ -266,7 +266,7 @@ impl Guest {
         }
     }
 
-    /// Writes what there is to write, reads what has come, and says what comes of it.
+    /// Writes what is pending, reads what has arrived, and returns the result.
     pub(super) fn step(&mut self, token: &Token) -> Step {
         match self.write() {
             Ok(true) => {}
@@ -279,7 +279,7 @@ impl Guest {
             Stage::Taken(_) | Stage::Calls(_) => HELLO,
             Stage::Greeted(_) => CLAIM,
             Stage::Claimed(_) => ANSWER,
-            // Nothing more is expected of it, but for the end of the connection.
+            // In plain bytes nothing more is expected except the end of the connection.
             Stage::Joins => LONGEST,
             Stage::Ignored => return Step::Waits,
             Stage::Refused => return self.drop_rest(),
@@ -288,7 +288,7 @@ impl Guest {
             Ok(Ok(heard)) => heard,
             Ok(Err(said)) => return self.refuse(said),
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Step::Waits,
-            // It is not TLS, or not as it has to be.
+            // It is not TLS, or invalid TLS.
             Err(error) if error.kind() == ErrorKind::InvalidData => return Step::Foreign,
             Err(error) => return self.ends(&error),
         };
@@ -296,18 +296,18 @@ impl Guest {
         self.understand(heard, token)
     }
 
-    /// The connection has ended, or there is none.
+    /// Handles the end of the connection, or the failure to make one.
     fn ends(&mut self, error: &io::Error) -> Step {
         self.nobody = self.calls.and_then(|_| nobody(error));
         Step::Gone
     }
 
-    /// A whole message has come.
+    /// Handles a complete message.
     fn understand(&mut self, heard: Heard, token: &Token) -> Step {
         let (word, bytes) = match heard {
             Heard::Message(word, bytes) => (word, bytes),
             Heard::Get(query) => return self.describe(&query),
-            // Who is called is no PDBP, or refuses.
+            // The called end is not PDBP, or refuses.
             Heard::Status(..) => return Step::Foreign,
         };
         let is_soap = matches!(self.speech, Speech::Soap(_));
@@ -364,7 +364,7 @@ impl Guest {
         }
     }
 
-    /// Says what the service is.
+    /// Serves the description of the service.
     fn describe(&mut self, query: &str) -> Step {
         let scheme = if self.socket.is_encrypted() { "https" } else { "http" };
         let own = self.socket.stream.local_addr().map(|own| own.to_string()).unwrap_or_default();
@@ -386,14 +386,14 @@ impl Guest {
     }
 }
 
-/// The kind of an error by which a system says that there is nobody to connect to.
+/// The kind of an error, if it means that there is nobody to connect to.
 pub(super) fn nobody(error: &io::Error) -> Option<ErrorKind> {
     use ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable, TimedOut};
     let kinds = [ConnectionRefused, HostUnreachable, NetworkUnreachable, TimedOut];
     Some(error.kind()).filter(|kind| kinds.contains(kind))
 }
 
-/// What counts as one address: with IPv6 a network has as many as it likes.
+/// What counts as one address: for IPv6 the /64 network, which can use any number of addresses.
 pub(super) fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,

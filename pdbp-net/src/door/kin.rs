@@ -1,31 +1,31 @@
-//! Who is known not to be there. A process that was killed has said no goodbye, and its link would wait for the whole outage; but a call is refused
-//! where nobody listens.
+//! Detects processes that are gone. A killed process says no goodbye, and its link would wait for the whole outage; but a call to an
+//! address where nobody listens is refused.
 //!
-//! * Who has called a node and was refused does not wait for it.
-//! * A process *of the same host* that has answered at its address before, by its own id and with the proof of the token, and whose system now refuses
-//!   connections there, has ended: a process listens for as long as it takes part. For this the founder of an open cluster, who declares nodes down,
-//!   calls those of its host, which else only call it: once when there is a link, and again when there is no connection any more. Of another
-//!   host nothing is known so: a firewall refuses too.
+//! * A node whose call to another was refused does not wait for that one.
+//! * A process *of the same host* has ended if it once answered at its address, with its own id and the proof of the token, and the system
+//!   now refuses connections there: a process listens for as long as it takes part. To find out, the primary of an open cluster,
+//!   which declares nodes down, calls the later nodes of its host, which otherwise only call it: once when the link is up, and again when
+//!   the connection is gone. For another host no such conclusion is possible, since a firewall refuses, too.
 
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::roster::Member;
 
-/// Of which process it is known; no process that calls others has 0.
+/// What is known of a node. Processes are identified by incarnation; no process that calls others has 0.
 #[derive(Default)]
 struct Known {
-    /// It is to be called, to see who listens there.
+    /// The node is to be called, to see who listens there.
     look: AtomicBool,
-    /// The process, by its incarnation, that has answered there.
+    /// The process that has answered there.
     listens: AtomicU64,
     /// The process that has ended.
     dead: AtomicU64,
-    /// Nobody was there when it was called last.
+    /// The last call found nobody.
     absent: AtomicBool,
 }
 
-/// What is known so, by node.
+/// What is known, by node.
 pub(super) struct Kin(Box<[Known]>);
 
 impl Kin {
@@ -33,7 +33,8 @@ impl Kin {
         Self((0..places).map(|_| Known::default()).collect())
     }
 
-    /// There is a connection to a process. A founder calls it, if it is of the same host and has not answered before.
+    /// Notes a connection to a process. If this node is given as `founder` (it is the primary), the process is on the same host and has not
+    /// answered before, it is to be called.
     pub(super) fn has_come(&self, node: usize, member: &Member, founder: Option<&Member>) {
         let Some(known) = self.0.get(node) else { return };
         known.absent.store(false, Ordering::Relaxed);
@@ -47,7 +48,7 @@ impl Kin {
         }
     }
 
-    /// There is no connection any more. Whether the process is to be called, which is news.
+    /// Notes that a connection is gone. Returns whether this makes the process one that is to be called.
     pub(super) fn is_gone(&self, node: usize, member: &Member) -> bool {
         let is_known = |known: &&Known| {
             known.listens.load(Ordering::Relaxed) == member.incarnation
@@ -60,12 +61,12 @@ impl Kin {
             .is_some_and(|known| member.incarnation > 0 && !known.look.swap(true, Ordering::AcqRel))
     }
 
-    /// Whether it is to be called to see who listens there.
+    /// Whether the node is to be called to see who listens there.
     pub(super) fn is_sought(&self, node: usize) -> bool {
         self.0.get(node).is_some_and(|known| known.look.load(Ordering::Acquire))
     }
 
-    /// It has answered.
+    /// Notes that the process has answered.
     pub(super) fn answers(&self, node: usize, member: &Member) {
         if let Some(known) = self.0.get(node) {
             if known.look.swap(false, Ordering::AcqRel) {
@@ -75,7 +76,7 @@ impl Kin {
         }
     }
 
-    /// A call of the process of that incarnation has come to nothing, for that reason if nobody was there.
+    /// Notes that a call to the process of that incarnation has failed; `nobody` is the error that showed that nobody is there, if any.
     pub(super) fn calls_in_vain(&self, node: usize, incarnation: u64, nobody: Option<ErrorKind>) {
         let Some(known) = self.0.get(node) else { return };
         let is_sought = known.look.swap(false, Ordering::AcqRel);
@@ -93,13 +94,13 @@ impl Kin {
         self.0.get(node).is_some_and(|known| known.listens.load(Ordering::Relaxed) == incarnation)
     }
 
-    /// Whether the process has ended.
+    /// Whether the process is known to have ended.
     pub(super) fn is_dead(&self, node: usize, incarnation: u64) -> bool {
         incarnation > 0
             && self.0.get(node).is_some_and(|known| known.dead.load(Ordering::Acquire) == incarnation)
     }
 
-    /// Whether nobody was there when the node was called last.
+    /// Whether the last call to the node found nobody.
     pub(super) fn is_absent(&self, node: usize) -> bool {
         self.0.get(node).is_some_and(|known| known.absent.load(Ordering::Relaxed))
     }
@@ -131,7 +132,7 @@ mod tests {
         assert!(kin.is_gone(1, &other));
         kin.calls_in_vain(1, 3, REFUSED);
         assert!(kin.is_dead(1, 3) && !kin.is_gone(1, &other));
-        // The next one in its place is another.
+        // The next holder of its place is another process.
         let next = member(HERE, 4);
         kin.has_come(1, &next, Some(&own));
         assert!(kin.is_sought(1) && !kin.is_dead(1, 4) && !kin.is_absent(1));
@@ -146,7 +147,7 @@ mod tests {
         kin.has_come(1, &member(HERE, 3), None);
         assert!(!kin.is_sought(1), "this node is no founder");
         assert!(!kin.is_gone(1, &far) && !kin.is_gone(9, &far));
-        // Behind a tunnel somebody else listens at the address that it has here, or nobody.
+        // Behind a tunnel, some other process or none listens at the address that the node has here.
         let tunnelled = member([127, 0, 0, 1], 5);
         kin.has_come(2, &tunnelled, Some(&own));
         assert!(kin.is_sought(2));

@@ -18,11 +18,11 @@ use crate::token;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Poll, Registry, Token as Place};
 
-/// How long one that does not know the token waits for the end of its connection.
+/// How long the connection of a rejected stranger is kept open before it is closed.
 const PENANCE: Duration = Duration::from_millis(500);
 /// How long a call to another node may take.
 const CALL: Duration = Duration::from_secs(2);
-/// Between two calls to the same node: the first ones, and the later ones.
+/// Pause between two calls to the same node: for the first [`SOON_CALLS`], and for later ones.
 const SOON: Duration = Duration::from_millis(100);
 const LATER: Duration = Duration::from_secs(1);
 const SOON_CALLS: u32 = 20;
@@ -34,17 +34,17 @@ pub(super) struct Porter {
     pub(super) listener: TcpListener,
     pub(super) guests: Vec<Option<Guest>>,
     pub(super) founding: Option<Founding>,
-    /// For each node, when it was called and how often in vain.
+    /// The state of calls, by node.
     pub(super) calls: Vec<Call>,
 }
 
-/// What is known of calls to a node.
+/// The state of calls to a node.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Call {
     is_under_way: bool,
     last: Option<Instant>,
     in_vain: u32,
-    /// Of the process that was called last.
+    /// The incarnation of the process that was called last.
     incarnation: u64,
 }
 
@@ -56,7 +56,7 @@ impl Call {
 }
 
 impl Porter {
-    /// Until the door is shut.
+    /// Runs until the door is closed.
     pub(super) fn run(mut self, mut poll: Poll) {
         let mut events = Events::with_capacity(128);
         // Pairs with the store in `Door::drop`.
@@ -81,18 +81,18 @@ impl Porter {
         }
     }
 
-    /// Takes all calls that wait.
+    /// Accepts all pending connections.
     fn accept(&mut self) {
         loop {
             let (stream, address) = match self.listener.accept() {
                 Ok(call) => call,
-                // Of somebody who has gone again: there may be others behind it.
+                // The caller has gone again; there may be others behind it.
                 Err(error)
                     if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) =>
                 {
                     continue;
                 }
-                // Of those that wait, none; or there are no more sockets, and the next call tries again.
+                // No connection is pending, or the process is out of sockets, and the next call tries again.
                 Err(_) => return,
             };
             let address = address.ip().to_canonical();
@@ -104,7 +104,7 @@ impl Porter {
         }
     }
 
-    /// Lets the stranger that has been silent for longest go, if there are too many.
+    /// Dismisses the stranger that has been silent for longest, if there are too many.
     fn make_room(&mut self, address: IpAddr) {
         let slots = |is_one: &dyn Fn(&Guest) -> bool| -> Vec<_> {
             let guests = self.guests.iter().enumerate();
@@ -120,12 +120,12 @@ impl Porter {
         let oldest = oldest.and_then(|(_, slot)| self.guests.get_mut(*slot)?.take());
         if let Some(oldest) = oldest {
             self.shared.counters.crowded_out.fetch_add(1, Ordering::Relaxed);
-            // It may be one that this node has called.
+            // Even a guest that this node has called may count as a stranger by now.
             self.dismiss(&oldest);
         }
     }
 
-    /// Gives a guest a place, and listens to it.
+    /// Gives a guest a slot, and starts polling it.
     fn seat(&mut self, mut guest: Guest) {
         let slot = self.guests.iter().position(Option::is_none).unwrap_or(self.guests.len());
         if guest.watch(&self.registry, Place(slot)).is_err() {
@@ -138,7 +138,7 @@ impl Porter {
         self.drive(slot);
     }
 
-    /// Goes on with a guest, as far as what it has said allows.
+    /// Advances a guest as far as what it has sent allows.
     fn drive(&mut self, slot: usize) {
         let Some(mut guest) = self.guests.get_mut(slot).and_then(Option::take) else { return };
         loop {
@@ -196,7 +196,7 @@ impl Porter {
         }
     }
 
-    /// Whether a claim is right.
+    /// Decides on a claim.
     fn judge(&self, claim: &Claim, guest: &mut Guest) -> Verdict {
         let verdict = if claim.version != VERSION {
             Verdict::Version
@@ -208,7 +208,7 @@ impl Porter {
                 (Purpose::Join, Some(members), _) => {
                     members.judge_join(claim.address(guest.address()).ip(), claim.role, Instant::now())
                 }
-                // It is about to found one, or to be let in.
+                // This process is about to found a cluster, or to be let in to one.
                 (Purpose::Join, None, None) => Verdict::Later,
                 (Purpose::Link, None, _) => {
                     self.shared.note_summoner(claim.address(guest.address()));
@@ -247,7 +247,7 @@ impl Porter {
         Answer { verdict: verdict as u8, version: VERSION, nodes, longest, process, primary }
     }
 
-    /// A process joins. When it is the last, all are told; in an open cluster it is told at once.
+    /// Lets a process join. If it is the last, all get the roster; in an open cluster it gets the roster at once.
     fn enrol(&mut self, mut guest: Guest, claim: &Claim, slot: usize) {
         let address = claim.address(guest.address());
         guest.joins(claim.process);
@@ -275,11 +275,11 @@ impl Porter {
                 self.drive(slot);
             }
         }
-        // What it has been answered is not written yet.
+        // The answer to its claim is not written yet.
         self.drive(slot);
     }
 
-    /// Gives a connection to the links.
+    /// Hands a connection over to the links.
     fn hand_over(&mut self, node: usize, member: Member, guest: Guest) {
         match (self.shared.members.get(), guest.into_socket(&self.registry)) {
             (Some(members), Some((socket, protocol))) => {
@@ -289,7 +289,7 @@ impl Porter {
         }
     }
 
-    /// Calls the nodes that are to be called now.
+    /// Calls the nodes whose calls are due.
     fn call_nodes(&mut self, now: Instant) {
         let shared = Arc::clone(&self.shared);
         let Some(members) = shared.members.get() else { return };
@@ -321,7 +321,7 @@ impl Porter {
         }
     }
 
-    /// A guest goes, and takes along what it was here for.
+    /// Undoes the bookkeeping of a guest that goes.
     fn dismiss(&mut self, guest: &Guest) {
         if let Some(founding) = &mut self.founding {
             founding.strike(guest.process());
@@ -329,7 +329,7 @@ impl Porter {
         self.calls_in_vain(guest.calls(), guest.nobody());
     }
 
-    /// A call has come to nothing, and how it is known if nobody was there.
+    /// Notes that a call has failed; `nobody` is the error that showed that nobody is there, if any.
     fn calls_in_vain(&mut self, node: Option<usize>, nobody: Option<ErrorKind>) {
         let call = node.and_then(|node| Some((node, self.calls.get(node)?)));
         if let Some((members, (node, call))) = self.shared.members.get().zip(call) {
@@ -338,13 +338,13 @@ impl Porter {
         self.failed(node);
     }
 
-    /// A call has come to nothing.
+    /// Notes that a call has failed, without a word on whether anybody is there.
     fn failed(&mut self, node: Option<usize>) {
         let in_vain = node.and_then(|node| self.calls.get(node)).map_or(0, |call| call.in_vain);
         self.done(node, in_vain.saturating_add(1));
     }
 
-    /// A call is over: in vain so often.
+    /// Notes that a call is over; `in_vain` calls in a row have failed by now.
     fn done(&mut self, node: Option<usize>, in_vain: u32) {
         if let Some(call) = node.and_then(|node| self.calls.get_mut(node)) {
             (call.is_under_way, call.in_vain) = (false, in_vain);
@@ -360,7 +360,7 @@ impl Porter {
         guests.chain(calls.map(|(_, call)| call.due().unwrap_or(now))).min()
     }
 
-    /// Ends what has taken too long.
+    /// Ends guests whose deadline has passed.
     fn end_late(&mut self, now: Instant) {
         for slot in 0..self.guests.len() {
             let late = |guest: &mut Guest| guest.deadline().is_some_and(|deadline| deadline <= now);

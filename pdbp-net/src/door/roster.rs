@@ -1,5 +1,5 @@
-//! Who belongs to a cluster, as its founder tells a process that joins: all of them together when the last has come, or in an open cluster
-//! each when it comes.
+//! The members of a cluster, as the founder or the primary sends them to a joining process: to all at once when the last has joined, or, in
+//! an open cluster, to each when it joins.
 //!
 //! ```text
 //!  0        2        4          20           24      25     26        28      30     32
@@ -7,13 +7,14 @@
 //!  | places | place  | cluster  | generation | open  | adv. | masters | giver | 0    | places × process, address, port, … |
 //!  +--------+--------+----------+------------+-------+------+---------+-------+------+ - - - - - - - - - - - - - - - - - -+
 //! ```
-//! The giver is the node that tells it; unless it advertises its address, that is the one at which it was reached. What follows the port is the incarnation. A vacant place is all zeros.
+//! The giver is the node that sends the roster; unless it advertises its address, that is the one at which it was reached. The incarnation
+//! follows the port. A vacant place is all zeros.
 
 use std::net::SocketAddr;
 
 use super::greeting::{Id, address, octets};
 
-/// Bytes before the members.
+/// Bytes of the head, before the members.
 pub(crate) const ROSTER: usize = 32;
 /// Bytes of a member.
 const MEMBER: usize = 42;
@@ -24,37 +25,37 @@ pub(crate) struct Member {
     pub(crate) process: Id,
     /// Where it listens.
     pub(crate) address: SocketAddr,
-    /// Of two the one that has come later has the greater number, and dials: in a cluster of fixed size, how many have joined before it; in an
-    /// open one, in the upper half the term of the primary that has given it its place, and in the lower which it was in that term.
+    /// Of two members the later one has the greater number, and dials. In a cluster of fixed size it is the number of processes that joined
+    /// before; in an open one, the upper half is the term of the primary that gave the place, and the lower half a serial number in that term.
     pub(crate) incarnation: u64,
 }
 
-/// The nodes of a cluster, as one of them knows them.
+/// The members of a cluster, as known to one of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Roster {
     pub(crate) cluster: Id,
-    /// The node that knows them.
+    /// The node that has this roster.
     pub(crate) place: usize,
-    /// Of no two processes that have had that place the same.
+    /// Distinguishes the processes that have had that place: no two have the same.
     pub(crate) generation: u32,
-    /// Whether processes come and go; otherwise no place is vacant.
+    /// Whether processes may come and go; if not, no place is vacant.
     pub(crate) open: bool,
-    /// Whether the giver's address is one that it advertises, at which all are to call it.
+    /// Whether the giver advertises its address, at which all are to call it.
     pub(crate) advertises: bool,
-    /// Places from the first on that are for masters.
+    /// The number of places for masters, from the first on.
     pub(crate) masters: u16,
-    /// The node that has told it.
+    /// The node that sent the roster.
     pub(crate) giver: usize,
     pub(crate) members: Vec<Option<Member>>,
 }
 
 impl Roster {
-    /// The process that knows it.
+    /// The member that has this roster.
     pub(crate) fn own(&self) -> Option<&Member> {
         self.members.get(self.place)?.as_ref()
     }
 
-    /// As it is told by its giver to the member in a place, of this generation.
+    /// The wire format, for the member in a place, of this generation.
     pub(crate) fn to_bytes(&self, place: u16, generation: u32) -> Vec<u8> {
         let nodes = u16::try_from(self.members.len()).unwrap_or(u16::MAX);
         let mut bytes = Vec::with_capacity(ROSTER + MEMBER * self.members.len());
@@ -80,13 +81,13 @@ impl Roster {
         bytes
     }
 
-    /// Bytes that follow the first [`ROSTER`] ones.
+    /// Bytes that follow the head.
     pub(crate) fn rest(head: &[u8; ROSTER]) -> usize {
         let [n0, n1, ..] = *head;
         MEMBER * usize::from(u16::from_le_bytes([n0, n1]))
     }
 
-    /// Reads what a founder or a primary tells, which this process has reached at that address. `None` if that is no place in a cluster.
+    /// Parses the roster of a founder or primary that this process has reached at address `reached`. `None` if it makes no sense.
     pub(crate) fn from_bytes(head: &[u8; ROSTER], rest: &[u8], reached: SocketAddr) -> Option<Self> {
         let [_, _, p0, p1, cluster @ .., g0, g1, g2, g3, open, advertises, m0, m1, f0, f1, _, _] = *head;
         let giver = usize::from(u16::from_le_bytes([f0, f1]));
@@ -107,7 +108,7 @@ impl Roster {
     }
 }
 
-/// `None` for a place that is vacant.
+/// Parses a member; `None` for a vacant place.
 fn member(bytes: &[u8]) -> Option<Member> {
     let (process, rest) = bytes.split_first_chunk()?;
     let (ip, rest) = rest.split_first_chunk::<16>()?;

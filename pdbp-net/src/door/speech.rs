@@ -1,4 +1,4 @@
-//! How what is said at the door travels: as bytes, or as messages of SOAP. Who calls decides, and is understood by its first bytes.
+//! The encoding of messages at the door: plain bytes or SOAP. The caller chooses, and its first bytes reveal which.
 //!
 //! ```text
 //!  POST /pdbp/exchange  <p:Hello>…   ──▶  ◀──  200  <p:HelloResponse>…
@@ -6,36 +6,36 @@
 //!  POST /pdbp/exchange  <p:Await/>   ──▶  ◀──  200  <p:Roster>…            of a process that joins, when the others are there
 //!  GET  /pdbp/exchange?wsdl, ?xsd    ──▶  ◀──  200  what the service is; anybody may know
 //! ```
-//! The bytes of the [greeting](super::greeting) are in the elements, as hexBinary. Requests come one at a time here.
+//! The elements hold the bytes of the [greeting](super::greeting) as hexBinary. Requests are not pipelined here.
 
 use crate::framing::Protocol;
 use crate::framing::http::{self, Content, Fault, Request};
 use crate::framing::soap::{ROOT, Role, Word, envelope, reader};
 
-/// Bytes by which who calls is understood.
+/// Bytes that reveal the encoding.
 pub(super) const TELLING: usize = 2;
 
-/// How what is said to somebody travels, and what it says.
+/// The encoding of messages on a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Speech {
-    /// It has said too little.
+    /// The caller has sent too little to tell.
     Unknown,
     Bytes,
     Soap(Role),
 }
 
-/// What has been said.
+/// What the other end has sent.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Heard {
     Message(Word, Vec<u8>),
-    /// It asks what there is, by this query.
+    /// A request for the description of the service, by this query.
     Get(String),
-    /// An answer that is none: its status, and what it says.
+    /// An answer without a message: its status and body.
     Status(u16, Vec<u8>),
 }
 
 impl Speech {
-    /// Of who calls, by its first bytes; `None` if it is neither.
+    /// The encoding of a caller, by its first bytes; `None` if it is neither.
     pub(super) fn of(first: &[u8]) -> Option<Self> {
         match first {
             [b'P', b'D', ..] => Some(Self::Bytes),
@@ -44,7 +44,7 @@ impl Speech {
         }
     }
 
-    /// Of who is called in this way.
+    /// The encoding of a call by this protocol.
     pub(super) fn to(protocol: Protocol) -> Self {
         match protocol {
             Protocol::Tcp => Self::Bytes,
@@ -53,7 +53,7 @@ impl Speech {
         }
     }
 
-    /// How blocks travel on this connection.
+    /// The protocol for blocks on this connection.
     pub(super) fn protocol(self) -> Protocol {
         match self {
             Self::Soap(Role::Caller { host }) => Protocol::SoapClient(host),
@@ -62,7 +62,7 @@ impl Speech {
         }
     }
 
-    /// What is to be written to say this.
+    /// Appends the encoded message to `out`.
     pub(super) fn say(&self, word: Word, bytes: &[u8], out: &mut Vec<u8>) {
         match self {
             Self::Soap(role) => out.append(&mut envelope::door(role, word, bytes)),
@@ -71,7 +71,7 @@ impl Speech {
     }
 }
 
-/// What the other end of a connection has said by SOAP, `most` bytes of envelope at most. `None` as long as it is not complete.
+/// Parses what the other end has sent by SOAP, with an envelope of at most `most` bytes. `None` while it is incomplete.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -112,7 +112,7 @@ pub(super) fn read(role: &Role, bytes: &[u8], most: usize) -> Result<Option<Hear
     Ok(Some(Heard::Message(message.word, message.bytes)))
 }
 
-/// Reads as a door does, in pieces of that length.
+/// Reads as a door does, in pieces of `length` bytes.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn reads(role: &Role, bytes: &[u8], length: usize) {
     let mut end = 0;

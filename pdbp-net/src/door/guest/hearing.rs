@@ -1,4 +1,4 @@
-//! What a guest says, and what it is told: the bytes of a connection.
+//! Reading from and writing to a guest: the bytes of a connection.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -9,19 +9,19 @@ use crate::door::speech::{self, Heard, Speech, TELLING};
 use crate::framing::http::Fault;
 use crate::framing::soap::{ROOT, Word, envelope};
 
-/// What TLS begins with.
+/// The first byte of a TLS connection.
 const TLS_HANDSHAKE: u8 = 22;
-/// Fatal, "unexpected message": what TLS says to who does not speak it.
+/// Fatal, "unexpected message": the TLS alert for a peer that does not speak TLS.
 const ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 10];
-/// Bytes that are read at a time of who talks SOAP.
+/// Bytes read at a time from a guest that speaks SOAP.
 const CHUNK: usize = 2 << 10;
-/// Consecutive reads of what a refused stranger still sends. If there is still more it is closed, or it could keep the door's thread busy.
+/// Maximum consecutive reads of what a refused stranger still sends. Beyond that it is closed, or it could keep the door's thread busy.
 const RESTS: usize = 64;
-/// What is said to HTTP at a port of TLS. Who calls such a port understands it by its last word.
+/// The answer to HTTP at a TLS port. Callers recognise it by how it ends.
 pub(in crate::door) const PLAIN_AT_TLS: &str = "this port speaks TLS";
 
 impl Guest {
-    /// The next message, as bytes so many of them; or what it is told that has said what is wrong.
+    /// Returns the next message, of `wanted` bytes in the plain encoding; or the reply to send if the message is wrong.
     pub(super) fn hear(&mut self, wanted: usize) -> io::Result<Result<Heard, Vec<u8>>> {
         loop {
             if matches!(self.speech, Speech::Unknown)
@@ -33,7 +33,7 @@ impl Guest {
             let most = match &self.speech {
                 Speech::Unknown if self.heard.len() >= TELLING => {
                     if self.heard.first() == Some(&TLS_HANDSHAKE) {
-                        // In plain text, which is how who calls understands that there is no TLS.
+                        // In plain text, by which the caller recognises that there is no TLS.
                         let fault = Fault::http(400, "this port does not speak TLS");
                         return Ok(Err(envelope::fault(fault)));
                     }
@@ -57,15 +57,15 @@ impl Guest {
         }
     }
 
-    /// What who calls is told if it does not speak TLS where TLS is due. Its first byte says so.
+    /// Returns the reply to a caller that does not speak TLS where TLS is required, judging by its first bytes.
     ///
     /// # Errors
-    /// There is none, and there may never be one.
+    /// Nothing has arrived yet, or the connection has ended.
     fn plain_at_tls(&mut self) -> io::Result<Option<Vec<u8>>> {
         if self.is_told_apart || !self.socket.is_encrypted() {
             return Ok(None);
         }
-        // What TLS is to read must not be read here.
+        // Only peek: TLS must still read these bytes.
         let mut first = [0; TELLING];
         let answer = match (self.socket.stream.peek(&mut first)?, first) {
             (0, _) => return Err(ErrorKind::UnexpectedEof.into()),
@@ -78,9 +78,9 @@ impl Guest {
         Ok(answer)
     }
 
-    /// Lets it read why it was refused.
+    /// Discards what a refused guest still sends, so that it can read why it was refused.
     pub(super) fn drop_rest(&mut self) -> Step {
-        // Who has gone need not hear more.
+        // Fails only if the guest has gone.
         let _ = self.socket.stream.shutdown(Shutdown::Write);
         for _ in 0..RESTS {
             match self.socket.stream.read(&mut [0; CHUNK]) {
@@ -93,10 +93,10 @@ impl Guest {
         Step::Gone
     }
 
-    /// Reads until so many bytes are there.
+    /// Reads once, up to `most` bytes in total.
     ///
     /// # Errors
-    /// The end of the connection, or that more is still to come.
+    /// The end of the connection, or that nothing has arrived yet.
     fn read(&mut self, most: usize) -> io::Result<()> {
         let (wanted, mut room) = (most.saturating_sub(self.heard.len()), [0; CHUNK]);
         let room = room.get_mut(..wanted.min(CHUNK)).unwrap_or(&mut []);
@@ -108,17 +108,17 @@ impl Guest {
                 Ok(())
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
-            // A call that is still on its way is not connected.
+            // A call whose connection is still being made.
             Err(error) if error.kind() == ErrorKind::NotConnected => Err(ErrorKind::WouldBlock.into()),
             Err(error) => Err(error),
         }
     }
 
-    /// Writes what there is. Whether that is all.
+    /// Writes what is pending. Returns whether that was everything.
     pub(super) fn write(&mut self) -> io::Result<bool> {
         loop {
             let written = match &self.out[..] {
-                // Encrypted, it may still be here.
+                // The TLS session may still hold some.
                 [] => self.socket.flush().map(|()| None),
                 out => self.socket.write(out).map(Some),
             };
