@@ -1,4 +1,4 @@
-//! What is asked of a pool: `pdbp-tasks submit`, `output` and so on.
+//! Requests to a pool: `pdbp-tasks submit`, `output` and so on.
 
 mod common;
 
@@ -79,12 +79,12 @@ fn a_process_that_cannot_join_says_why() {
         place.command(&words).stderr(Stdio::piped()).spawn().unwrap()
     };
     fs::write(place.folder.path().join("other"), "a secret of more than thirty-two characters").unwrap();
-    // It says so at once, however long it would wait.
+    // It reports the reason at once, however long it would wait.
     let mut waits = Running(work("other", "wait=100h"));
     let mut said = BufReader::new(waits.0.stderr.take().unwrap()).lines().map_while(Result::ok);
     let why = said.find(|line| line.contains("does not know the token"));
     assert!(why.is_some() && waits.0.try_wait().unwrap().is_none());
-    // And at the end again. (A token that is not there may come; one that is no secret does not become one.)
+    // And again at the end. (A missing token file may appear; one that holds no secret will not start to.)
     let ended = finish(work("nowhere", "wait=1s"));
     let why = text(&ended.stderr);
     assert!(why.matches("cannot use the token in nowhere").count() == 2, "{why}");
@@ -96,7 +96,7 @@ fn a_process_that_cannot_join_says_why() {
 
 #[test]
 fn a_command_that_has_no_result_does_not_end_the_others() {
-    // Three processes die of it: it is given up.
+    // Three processes die of it; then it is given up.
     let place = Place::new();
     let run = ["run", "--array", "0-19", "--slots", "1", "--", "sh", "-c"];
     let script = "test {} != 3 || kill -KILL $PPID; echo {}";
@@ -140,7 +140,7 @@ fn a_question_that_cannot_be_asked_says_why() {
         assert_eq!(ended.status.code(), Some(2), "{words:?}: {ended:?}");
         assert!(text(&ended.stderr).contains(why), "{words:?}: {}", text(&ended.stderr));
     }
-    // Without the pool, too, it is no longer than that.
+    // Without a pool the timeout holds, too.
     let waited = ask(&["wait", "1", "--timeout", "200ms"]);
     assert!(waited.status.code() == Some(1) && text(&waited.stderr).contains("127.0.0.1:1"), "{waited:?}");
 }

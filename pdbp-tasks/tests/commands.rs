@@ -69,7 +69,7 @@ fn a_command_is_tried_again() {
 
 #[test]
 fn commands_that_need_a_gpu_have_one_each_and_wait_for_it() {
-    // Two at a time of eight, and never two with the same GPU: the lock of each would be there.
+    // Eight slots share two GPUs: never two commands run with the same GPU, or `mkdir` would fail.
     let folder = std::env::temp_dir().join(format!("pdbp-tasks-gpus-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let script = format!(
@@ -92,7 +92,7 @@ fn lines_are_whatever_bytes_they_are_as_names_of_files_may_be() {
     let input = b"one\nt\xffwo\r\nthree";
     let ended = run(&["run", "--each-line", "-", "--keep-order", "--", "printf", "%s,", "<{}>"], input);
     assert!(ended.status.success() && ended.stdout == b"<one>,<t\xffwo>,<three>,", "{ended:?}");
-    // What cannot be read is named, and what has failed before is counted.
+    // An unreadable line is named, and commands that failed before it are counted.
     let ended = run(&["run", "--each-line", "/", "--", "false"], "");
     assert!(ended.status.code() == Some(1) && text(&ended.stderr).contains("cannot read / behind line 0"));
 }
@@ -130,7 +130,7 @@ fn a_signal_stops_commands_before_the_process_that_runs_them_dies_of_it() {
     for (signal, number) in [("HUP", 1), ("INT", 2), ("TERM", 15)] {
         let mut held = Held::new();
         let cleaned = held.file("cleaned");
-        // It takes its time, and has it.
+        // It takes its time to end, and is given it.
         let script =
             format!("trap 'sleep 0.1; touch {}; exit' TERM; {} & wait", cleaned.display(), held.command());
         let process = spawn(&["run", "--array", "1-3", "--slots", "1", "--", "sh", "-c", &script]);

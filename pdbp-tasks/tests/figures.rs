@@ -19,7 +19,7 @@ use serde_json::Value;
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 const SOON: Duration = Duration::from_secs(60);
 
-/// Asks for a page; the whole answer, and its body.
+/// Requests a page. Returns the whole answer, and its body.
 fn get(address: SocketAddr, path: &str, more: &str) -> Option<(String, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(SOON)).unwrap();
@@ -35,7 +35,7 @@ fn json(address: SocketAddr, more: &str) -> Value {
     serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {answer}"))
 }
 
-/// Looks for lines in `/metrics`, which has to be in order.
+/// Checks that `/metrics` has these lines, and is well-formed.
 fn has_lines(address: SocketAddr, more: &str, lines: &[&str]) {
     let body = get(address, "/metrics", more).unwrap().1;
     parse_openmetrics(&body).unwrap_or_else(|error| panic!("{error}:\n{body}"));
@@ -62,7 +62,7 @@ fn a_program_shows_what_its_pool_does() {
         let mut job = tasks.job::<()>("a \"job\"");
         let needs = Resources::none().memory(1 << 20).named("license", 2);
         let first = job.task().needs(needs).add(wait, false)?;
-        // The first processor may have the task before the second has said that it is there.
+        // The first processor may get the task before the second has announced itself.
         let all = |page: Value| page["running"] == 1 && page["processors"] == 2;
         until("it runs, and all are there", || all(json(address, "")));
         let page = json(address, "");
@@ -129,7 +129,7 @@ fn a_pool_that_is_served_shows_its_journal_to_those_who_know_the_secret() {
             .success()
     );
     let page = json(address, &bearer);
-    // More than the pool has in memory.
+    // More than the pool holds in memory.
     assert_eq!((&page["queued"], &page["running"], &page["ended"]), (&20_000.into(), &0.into(), &0.into()));
     let job = &page["jobs"][0];
     assert_eq!((&job["name"], &job["tasks"], &job["open"]), (&"many".into(), &20_000.into(), &false.into()));

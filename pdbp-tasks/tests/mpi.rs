@@ -1,4 +1,4 @@
-//! Jobs over MPI: the first process has pool and client, the others compute.
+//! Jobs over MPI: the first process runs the pool and the client, the others compute.
 
 #[path = "../../pdbp-cli/tests/launcher/mod.rs"]
 mod launcher;
@@ -17,7 +17,7 @@ fn the_processes_of_a_job_run_commands_and_the_first_prints() {
 
 #[test]
 fn what_runs_is_what_the_first_process_says() {
-    // The others know the functions only.
+    // The others only provide the functions.
     let program = env!("CARGO_BIN_EXE_pdbp-tasks");
     let first = ["run", "--array", "0-3", "--", "true"];
     let other = ["run", "--array", "7-9", "--slots", "3", "--", "false"];

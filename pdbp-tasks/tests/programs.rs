@@ -38,7 +38,7 @@ fn squares_come_each_once_and_in_order_if_asked_for() {
         }
         assert!(seen.into_iter().all(|seen| seen));
         let mut job = tasks.job("in order");
-        // What some results leave is for the next.
+        // Results that one iterator leaves are there for the next.
         job.each(square, 0..100);
         let first = job.results().take(3).count();
         assert_eq!(first + job.results().count(), 100);
@@ -74,7 +74,7 @@ fn a_join_is_given_all_results_and_an_order_is_kept() {
         order.task().after(&first).each(look, [()]);
         assert!(order.results().all(|done| done.is_ok_and(|done| done.value > 0)));
         assert!(job.wait(&after)? >= 3 && job.wait(&total)? == 16);
-        // What is over can be needed all the same.
+        // A task that is over can still be depended on.
         let again = job.join(sum, 1, &[words[2], words[2]])?;
         assert_eq!(job.wait(&again)?, 7);
         Ok(())
@@ -114,7 +114,7 @@ fn sub_tasks_give_the_result_of_their_parent() {
         let parts = [scope.add(fib, n - 1), scope.add(fib, n - 2)];
         scope.join(add, (), &parts)
     });
-    // Each step hands its result on to the next.
+    // Each step passes its result on to the next.
     let down = program.declare::<u32, String>("down");
     program.define(down, move |scope, left| match left {
         0 => scope.done("there".to_owned()),
@@ -223,7 +223,7 @@ fn a_task_runs_while_its_iterator_waits_for_the_next_input() {
     let tell = program.kind("tell", move |n: u32| ran.lock().unwrap().send(n).unwrap());
     run(program, &cluster(2), |tasks| {
         let mut job = tasks.job("lines");
-        // Each input but the first comes when the one before has been used.
+        // Each input except the first becomes available when the task of the previous one has run.
         let inputs = (0..4).take_while(|n| *n == 0 || has_run.recv_timeout(Duration::from_secs(300)).is_ok());
         job.each(tell, inputs);
         assert_eq!(job.results().filter(|done| done.is_ok()).count(), 4);
@@ -231,7 +231,7 @@ fn a_task_runs_while_its_iterator_waits_for_the_next_input() {
     });
 }
 
-/// Sets it at the end, whatever happens.
+/// Sets the value when dropped, even by a panic.
 struct Sets<'a>(&'a AtomicU32);
 
 impl Drop for Sets<'_> {
@@ -258,7 +258,7 @@ fn another_processor_takes_the_place_of_one_whose_function_hangs() {
             let _sets = Sets(&goes_on);
             let mut job = tasks.job::<()>("hangs");
             let hangs = job.task().limit(Duration::from_millis(50)).add(hang, ())?;
-            // There is one processor, and its function does not end.
+            // There is only one processor, and its function does not end.
             let next = job.add(double, 4)?;
             assert_eq!(job.wait(&next)?, 8);
             let Err(Error::Task { error, .. }) = job.wait(&hangs) else { panic!("it has a result") };
@@ -290,7 +290,7 @@ fn what_the_client_returns_and_its_panic_end_the_program() {
     assert!(ended.unwrap_err().to_string().contains("`nothing"));
 }
 
-/// Asks for tasks and goes, with its node, when it has some. A message is a byte 0 and what it says, encoded.
+/// Asks for tasks and, once it has some, leaves with its node. A message is a byte 0 and the encoded content.
 fn take_and_go(node: Node, taken: &mpsc::Sender<usize>) {
     let part = node.register("tasks.thief", PartKind::Cpu).unwrap();
     let pool = part.find("tasks@node0", std::time::Duration::from_secs(60)).unwrap();
@@ -322,7 +322,7 @@ fn tasks_of_a_node_that_is_lost_run_elsewhere() {
         let mut next = || {
             let value = results.next().unwrap()?.value;
             assert!(seen.insert(value), "{value} twice");
-            // Whether there is one for each so far, none is missing.
+            // Whether the results so far have no gap.
             Ok::<_, Error>(seen.last().is_some_and(|last| *last as usize + 1 == seen.len()))
         };
         let stolen = loop {
@@ -334,7 +334,7 @@ fn tasks_of_a_node_that_is_lost_run_elsewhere() {
         while tasks.counts().lost < stolen {
             next()?;
         }
-        // They come, behind some that were handed out before.
+        // The stolen tasks' results come after some that were handed out before.
         while !next()? {}
         assert_eq!(tasks.counts().lost, stolen);
         Ok(())
@@ -343,7 +343,7 @@ fn tasks_of_a_node_that_is_lost_run_elsewhere() {
     ended.unwrap();
 }
 
-/// `count` bytes, of which those at other places are other ones.
+/// `count` bytes, which differ between places.
 fn pattern(seed: u8, count: usize) -> impl Iterator<Item = u8> {
     (0..count).map(move |at| (at / 251) as u8 ^ at as u8 ^ seed)
 }
@@ -362,7 +362,7 @@ fn values_of_any_length_go_to_tasks_and_back_by_pieces() {
     let write = program.declare::<(u8, usize), Large>("write");
     program.define(write, |scope, (seed, count)| {
         let mut writer = scope.write_large().unwrap();
-        // Read and written side by side, and in lengths that fit nothing.
+        // Reads and writes alternate, in lengths that match no other size.
         let bytes: Vec<_> = pattern(seed, count).collect();
         bytes.chunks(70_001).for_each(|bytes| writer.write_all(bytes).unwrap());
         scope.done(writer.finish().unwrap())
@@ -394,7 +394,7 @@ fn values_of_any_length_go_to_tasks_and_back_by_pieces() {
         assert!(error.contains("no large value"), "{error}");
         assert_eq!(tasks.large_bytes(), expected.len() as u64);
         drop(job);
-        // They go with their job.
+        // They are deleted with their job.
         assert_eq!(tasks.large_bytes(), 0);
         Ok(())
     });
@@ -409,7 +409,7 @@ fn what_a_run_that_failed_has_written_is_gone_and_a_pool_that_keeps_none_says_so
         let mut writer = scope.write_large().unwrap();
         writer.write_all(&vec![scope.attempt() as u8; 300_000]).unwrap();
         match scope.attempt() {
-            // What is not finished goes, too.
+            // Unfinished values are deleted, too.
             1 => panic!("in the middle"),
             2 => scope.fail(format!("{:?}", writer.finish().unwrap())),
             _ => scope.done(writer.finish().unwrap()),
@@ -438,7 +438,7 @@ fn what_a_run_that_failed_has_written_is_gone_and_a_pool_that_keeps_none_says_so
     });
 }
 
-/// As a processor that is lost in the middle of a large value: it takes a task, writes a piece, and goes with its node when that is kept.
+/// Acts as a processor lost in the middle of a large value: takes a task, writes a piece, and leaves with its node once that is stored.
 fn write_and_go(node: Node) {
     let part = node.register("tasks.thief", PartKind::Cpu).unwrap();
     let find = |name| part.find(name, std::time::Duration::from_secs(60)).unwrap();

@@ -1,4 +1,4 @@
-//! A pool that is served by one process and worked for by others: `pdbp-tasks serve`, `work`, `submit` and so on.
+//! A pool served by one process, with other processes that work for it: `pdbp-tasks serve`, `work`, `submit` and so on.
 
 mod common;
 
@@ -31,7 +31,7 @@ fn a_pool_that_is_killed_and_started_again_has_each_output_once() {
     let output = place.ask(&["output", "0", "--keep-order"]);
     let expected: Vec<_> = (1..=40).map(|i| format!("output {i}")).collect();
     assert_eq!(text(&output.stdout).lines().collect::<Vec<_>>(), expected, "{output:?}");
-    // The processes that ran them lived, so each ran once.
+    // The processes that ran them survived, so each ran once.
     let ran = std::fs::read_to_string(place.folder.path().join("ran")).unwrap();
     let mut ran: Vec<u32> = ran.lines().map(|line| line.parse().unwrap()).collect();
     ran.sort_unstable();
@@ -57,7 +57,7 @@ fn a_command_that_runs_while_the_pool_is_killed_is_known_to_the_next_and_not_sta
     until("it runs", || std::fs::read_to_string(&ran).is_ok_and(|ran| ran.ends_with('\n')));
     drop(pool);
     let _pool = place.serve();
-    // The other slot of the process is idle, and would be given it.
+    // The other slot of the process is idle, and would be given the task.
     until("the next pool knows who has it", || {
         let explained = place.ask(&["explain", "0", "0"]);
         text(&explained.stdout).contains("is with processor")
@@ -71,7 +71,7 @@ fn a_command_that_runs_while_the_pool_is_killed_is_known_to_the_next_and_not_sta
     assert!(text(&status.stdout).contains("term 2"), "{status:?}");
 }
 
-/// Ends a pool and processors, whatever happens.
+/// Stops the pool and its processors when dropped, even by a panic.
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -84,7 +84,7 @@ type One = Kind<u64, u64>;
 type Sum = Kind<((), Vec<u64>), u64>;
 type Fails = Kind<(), u64>;
 
-/// A program that adds numbers, and the kinds that do so.
+/// A program that adds numbers, with its kinds.
 fn adds() -> (Program, One, Sum, Fails) {
     let mut program = Program::new("adds");
     let one = program.kind("one", |n: u64| n + 1);
@@ -141,7 +141,7 @@ fn a_client_adds_tasks_that_need_others_and_finds_them_again() {
         }
         results.sort_unstable();
         assert_eq!(results, [(11, 71), (12, 81)], "those of `each`");
-        // Another client has them by their numbers.
+        // Another client finds the tasks by their numbers.
         let (program, ..) = adds();
         let mut remote =
             Remote::new(&program, builder().join(place.address.clone()), Duration::from_secs(60));
@@ -158,7 +158,7 @@ fn a_client_adds_tasks_that_need_others_and_finds_them_again() {
 #[test]
 fn who_asks_and_does_not_read_what_it_is_answered_is_refused_and_named_and_others_are_served() {
     const LENGTH: u64 = 250 << 10;
-    /// Of which the pool keeps 64 MiB for it.
+    /// The pool keeps 64 MiB of answers for a client.
     const ANSWERS: u64 = (96 << 20) / LENGTH;
     let place = Place::new();
     let builder = || Builder::new().token_file(place.folder.path().join("token"));
@@ -195,7 +195,7 @@ fn who_asks_and_does_not_read_what_it_is_answered_is_refused_and_named_and_other
         };
         for id in 0..ANSWERS {
             let request = Request::Read { job, by: By::Number, from: 0, most: 1 };
-            // One piece, the last of its message.
+            // A single piece, the last of its message.
             let piece = [&[0], &*postcard::to_stdvec(&Up::Request { id, request }).unwrap()].concat();
             part.send(pool, &piece).unwrap();
             part.flush();
@@ -217,7 +217,7 @@ fn commands_that_fail_are_named_run_again_are_cancelled_and_forgotten() {
     let place = Place::new();
     let _pool = place.serve();
     let _work = place.work();
-    // They go well when a file is there.
+    // They succeed once a file exists.
     let script = "echo tried {}; test -e good";
     let waited = place.ask(&["submit", "--array", "1-3", "--wait", "--", "sh", "-c", script]);
     assert_eq!(waited.status.code(), Some(1), "{waited:?}");
@@ -298,7 +298,7 @@ fn processes_that_are_idle_or_at_their_time_go_and_outputs_are_followed_into_fil
     assert_eq!(text(&submitted.stdout), "0\n", "{submitted:?}");
     let follow = ["output", &place.address, "0", "--follow", "--to", "out-{}.txt"];
     let mut follow = Running(place.command(&[&follow[..], &token].concat()).spawn().unwrap());
-    // They go in the middle of the second command, which runs elsewhere then.
+    // The processes leave in the middle of the second command, which then runs elsewhere.
     until("a task has begun", || {
         let until = ["work", &place.address, "--slots", "1", "--until", "1s"];
         let gone = place.command(&[&until[..], &token[..2]].concat()).output().unwrap();
@@ -328,7 +328,7 @@ fn what_a_process_has_that_is_stopped_and_not_dead_runs_elsewhere() {
     let submitted = place.ask(&["submit", "--array", "1-1", "--", "sh", "-c", script]);
     assert!(submitted.status.success(), "{submitted:?}");
     until("a task has begun", || place.folder.path().join("begun").exists());
-    // Its connections stay, and it says nothing.
+    // Its connections stay open, but it sends nothing.
     let stop = format!("kill -STOP {}", stopped.0.id());
     assert!(Command::new("sh").args(["-c", &stop]).status().unwrap().success(), "{stop}");
     let _other = place.start(&work);
@@ -346,7 +346,7 @@ fn a_pool_over_tls_serves_those_that_speak_it() {
     assert!(waited.status.success(), "{waited:?}");
     let output = place.ask(&["output", "0", "--keep-order"]);
     assert_eq!(text(&output.stdout), "output 1\noutput 2\noutput 3\n", "{output:?}");
-    // Who does not is told at once, however patient.
+    // A client without TLS is told at once, however patient it is.
     let in_the_clear = Place { tls: "off", ..place };
     let refused = in_the_clear.ask(&["status", "--patience", "100h"]);
     assert!(

@@ -1,4 +1,4 @@
-//! Results that nobody reads: they stop the handing out, or lie in a file, and do not fill the memory.
+//! Unread results stop the hand-out, or lie in a file, and do not fill memory.
 
 mod common;
 
@@ -12,9 +12,9 @@ use pdbp::Builder;
 use pdbp_tasks::{Limits, Program, Tasks};
 
 const LENGTH: usize = 100 << 10;
-/// So many results may be unread.
+/// How many results may be unread.
 const MOST: usize = 10;
-/// So many can be under way beside them: each of two processors has one and one in reserve, and one comes that is one too many.
+/// How many more may be under way: each of two processors runs one and has one in reserve, and one arrives that exceeds the bound.
 const UNDER_WAY: usize = 5;
 
 fn is_held_back(tasks: &Tasks<'_>) -> bool {
@@ -30,7 +30,7 @@ fn a_client_that_computes_for_long_finds_few_results_and_all_when_it_reads_them(
     let counted = Arc::clone(&begun);
     let long = program.kind("long", move |n: usize| {
         counted.fetch_add(1, Ordering::SeqCst);
-        // So long that few are handed out at a time.
+        // Long enough that few are handed out at a time.
         std::thread::sleep(std::time::Duration::from_millis(3));
         format!("{n:0>8}{}", " ".repeat(LENGTH - 8))
     });
@@ -42,7 +42,7 @@ fn a_client_that_computes_for_long_finds_few_results_and_all_when_it_reads_them(
         job.each(long, 0..TASKS);
         let first = job.results().next().expect("there are some")?;
         until("it is held back", || is_held_back(tasks));
-        // What others may need is computed meanwhile, and so is what a client reads.
+        // Meanwhile tasks that others may need are computed, and so are those of a client that reads.
         let parts: Vec<_> = (0..20).map(|n| job.add(long, n)).collect::<Result<_, _>>()?;
         let total = job.join(length, (), &parts)?;
         assert_eq!(job.wait(&total)?, 20 * LENGTH);
@@ -65,7 +65,7 @@ fn a_client_that_computes_for_long_finds_few_results_and_all_when_it_reads_them(
     program.run_on(cluster.nodes(), 1, client).unwrap();
 }
 
-/// Most memory that a process has had, in KiB.
+/// The most memory that a process has used, in KiB.
 fn most_memory(process: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux says it");

@@ -1,4 +1,4 @@
-//! Whole clusters in virtual time: tasks that need more than a processor, tasks that their processes die of, processors that come and go.
+//! Whole clusters in virtual time: tasks that need more than a processor, tasks that kill their processes, and processors that come and go.
 
 mod virtual_time {
     pub(crate) mod cluster;
@@ -46,7 +46,7 @@ fn a_task_that_kills_its_nodes_is_given_up_by_name_and_all_others_have_results()
 
 #[test]
 fn who_shares_nodes_with_killers_is_never_given_up() {
-    // Twenty of them among long tasks, so that others are suspects again and again.
+    // Twenty killers among long tasks, so that others become suspects again and again.
     let behave = |input| Behaviour { runs: 40 * MS, kills: input % 50 == 7 };
     let mut cluster = Cluster::new(Limits::default(), behave);
     for input in 0..1000 {
@@ -88,7 +88,7 @@ fn small_tasks_do_not_starve_a_large_one_nor_does_it_stop_other_nodes() {
         cluster.step();
     }
     assert!(cluster.now - since < 40 * MS, "it waits for what runs: {:?}", cluster.now - since);
-    // The other node has 4 processors, and what runs 7 ms goes on there.
+    // The other node has 4 processors, and keeps running tasks of 7 ms.
     before = cluster.began.len() - before;
     assert!(before > 4, "the other node has begun {before} tasks");
     assert_eq!(cluster.run(4).iter().filter(|outcome| outcome.result.is_ok()).count(), 5001);
@@ -108,7 +108,7 @@ fn tasks_that_wait_for_a_gpu_keep_nothing_else_back() {
     cluster.join(4, &Resources::none().cpus(4).gpus(1));
     let outcomes = cluster.run(4);
     assert!(outcomes.iter().all(|outcome| outcome.result.is_ok()) && outcomes.len() == 1020);
-    // One after the other on one GPU; the small ones beside them on the other three processors.
+    // These run one after the other on one GPU, while the small ones run on the other three processors.
     assert!((2000 * MS..2500 * MS).contains(&cluster.now), "{:?}", cluster.now);
 }
 
@@ -133,7 +133,7 @@ fn lives_of_a_second_are_useful_to_nine_tenths_and_lose_nothing() {
     for input in 0..40_000 {
         cluster.add(input, &Resources::none());
     }
-    // Twenty processors, of which one dies and another comes each 50 ms.
+    // Twenty processors; every 50 ms one dies and another joins.
     for i in 0..20 {
         let node = cluster.join(1, &Resources::none().cpus(1));
         cluster.kill_after(50 * (i + 1) * MS, node);

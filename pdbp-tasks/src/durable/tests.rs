@@ -1,5 +1,6 @@
-//! Random worlds of the real pool with a journal, real processors and a client, in which the pool is killed: a disk that loses what was not synced,
-//! processors that crash or lose their link, requests and results that come again. What is said is held against what is on the disk at that moment.
+//! Random worlds of the real pool with a journal, real processors and a client, in which the pool is killed, the disk loses what was not synced,
+//! processors crash or lose their link, and requests and results are repeated. Each message of the pool is checked against what is on disk at
+//! that moment.
 
 mod awaited;
 mod bounds;
@@ -130,7 +131,7 @@ fn nothing_is_answered_or_handed_out_before_it_is_durable() {
     let Some(Down::Tasks(tasks)) = late.iter().find(|down| matches!(down, Down::Tasks(_))) else {
         panic!("{late:?}")
     };
-    // A result is acknowledged when it is there.
+    // The result is acknowledged once it is on disk.
     let task = &tasks[0];
     let ending = Ending::Value(Bytes::from(&[5][..]));
     let result =
@@ -202,7 +203,7 @@ fn a_request_that_is_asked_again_is_done_once_and_one_that_cannot_be_is_refused(
     assert_eq!((saved.jobs.len(), saved.added.len(), saved.next_job), (1, 1, 1));
 }
 
-/// Gives a processor all tasks there are, which end as told, until there are none. Returns their numbers and inputs.
+/// Has a processor run all available tasks, which end by `ending`, until none are left. Returns their numbers and inputs.
 fn work(
     store: &mut Memory,
     durable: &mut super::Durable,
@@ -271,7 +272,7 @@ fn what_needs_a_task_that_fails_is_not_run_and_all_of_it_runs_again() {
     assert!(error(2).contains("task 1 of the job, which it needs, has failed"), "{}", error(2));
     assert!(error(5).contains("task 2 of the job, which it needs, has failed"), "{}", error(5));
 
-    // All that has failed runs again, and a pool that is started anew knows what waits for what.
+    // All failed tasks run again, and a restarted pool knows which tasks wait for which.
     ask(&mut durable, Request::Retry { job: 0, nonce: 1 });
     sync(&mut store, &mut durable);
     assert!(said(&mut durable).contains(&Down::Answer { id: 1, answer: Answer::Done(5) }));
@@ -362,7 +363,7 @@ fn what_must_not_run_twice_is_recorded_before_it_leaves_and_held_back_after_a_st
             .iter()
             .find_map(|down| if let Down::Tasks(tasks) = down { tasks[0].name } else { None })
             .unwrap();
-        // The pool is killed; the next one waits for who has it.
+        // The pool is killed; the next one waits for the task's holder.
         let mut durable = world::take_up(&mut store);
         let other = Processor { node: 3, number: 3 };
         durable.receive(NOW, other, Up::Report { term: 2, first: 0, room: 9, results: Vec::new() });
@@ -376,7 +377,7 @@ fn what_must_not_run_twice_is_recorded_before_it_leaves_and_held_back_after_a_st
         durable.receive(NOW, WORKER, hello);
         let welcome = said(&mut durable);
         assert!(matches!(&*welcome, [Down::Welcome { held, .. }] if held[0].name == name), "{welcome:?}");
-        // Or gives it up: then it may have run, or runs again.
+        // Or it gives the holder up: then the task may have run, or runs again.
         let mut durable = world::take_up(&mut store);
         said(&mut durable);
         durable.receive(NOW, other, Up::Report { term: 3, first: 0, room: 9, results: Vec::new() });
@@ -390,7 +391,7 @@ fn what_must_not_run_twice_is_recorded_before_it_leaves_and_held_back_after_a_st
     }
 }
 
-/// A pool of this number that takes a journal up.
+/// A pool of this number that opens a journal.
 fn numbered(store: &mut Memory, number: u64) -> super::Durable {
     let mut saved = store.load();
     let term = saved.term + 1;
@@ -401,7 +402,7 @@ fn numbered(store: &mut Memory, number: u64) -> super::Durable {
         .unwrap()
 }
 
-/// What the pool says goes to the processor, and what that says to the pool, until neither has more to say; all that it runs ends.
+/// Passes messages between pool and processor until neither has more to say; every task that runs ends.
 fn talk(store: &mut Memory, durable: &mut super::Durable, worker: &mut Worker) {
     for _ in 0..20 {
         said(durable).into_iter().for_each(|down| worker.receive(down));
@@ -422,7 +423,7 @@ fn what_a_processor_has_of_another_journal_is_no_result_of_this_one() {
     sync(&mut first, &mut durable);
     let copy = first.copy();
     let mut worker = Worker::keeping(world::FINGERPRINT, Resources::none().cpus(1));
-    // It runs one task, and its pool is lost.
+    // The processor runs one task, and its pool is lost.
     let began = |store: &mut Memory, durable: &mut super::Durable, worker: &mut Worker| loop {
         said(durable).into_iter().for_each(|down| worker.receive(down));
         match worker.step(NOW) {
@@ -437,7 +438,7 @@ fn what_a_processor_has_of_another_journal_is_no_result_of_this_one() {
     worker.lost();
     worker.ended(NOW, Ending::Value(Bytes::from(&[7][..])), Vec::new());
     assert_eq!(worker.has().0, 1);
-    // The next one at that address has another journal, with a job and tasks of the same numbers; or a copy of before.
+    // The next pool at that address has another journal, with a job and tasks of the same numbers, or an older copy of the journal.
     let mut pool = numbered(&mut other, 3);
     job_of(&mut pool, 2, Options::default());
     sync(&mut other, &mut pool);
@@ -448,10 +449,10 @@ fn what_a_processor_has_of_another_journal_is_no_result_of_this_one() {
         talk(store, &mut pool, &mut worker);
         let results = [0, 1].map(|number| store.ended(0, number).unwrap().unwrap().result.unwrap().to_vec());
         assert_eq!(results, [[9], [9]], "both were run for this pool");
-        // While it runs one for this pool there is no confusion either.
+        // Nor is there confusion while the processor runs a task for this pool.
         assert!(worker.is_idle());
     }
-    // The one that goes on from the journal has it.
+    // The pool that continues the journal has the result.
     let mut next = numbered(&mut first, 5);
     talk(&mut first, &mut next, &mut worker);
     let results = [0, 1].map(|number| first.ended(0, number).unwrap().unwrap().result.unwrap().to_vec());
@@ -477,7 +478,7 @@ fn a_processor_that_comes_back_with_what_it_runs_has_not_died_of_it() {
         let welcome = said(&mut durable);
         assert!(matches!(&*welcome, [Down::Welcome { held, .. }] if held.len() == 1), "{welcome:?}");
     }
-    // Those that do not come back may have.
+    // Tasks of processors that do not return may have run.
     for _ in 0..3 {
         durable.lose_node(node);
         node += 1;

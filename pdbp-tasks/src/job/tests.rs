@@ -1,4 +1,4 @@
-//! What a client is told when there will be no result, and of handles that are not of its job.
+//! What clients are told when no result will come, and handles of other jobs.
 
 use std::sync::atomic::Ordering;
 
@@ -86,7 +86,7 @@ fn inputs_are_read_as_there_is_room_in_a_pool_that_takes_few() {
 
 #[test]
 fn what_comes_before_an_input_that_cannot_be_encoded_is_run() {
-    /// An input that says no.
+    /// An input that cannot be encoded.
     struct Odd(u64);
     impl Serialize for Odd {
         fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

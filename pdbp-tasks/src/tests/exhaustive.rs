@@ -1,6 +1,11 @@
-//! All that can happen in small worlds of the real pool and two real processors: three tasks with an edge and a sub-task, a crash, a processor
-//! that is given up and lives on, a submission that comes again, in every order. After each step the oracle is asked, and from every state
-//! in which nothing more goes wrong all tasks must end.
+//! An exhaustive search of small worlds of the real pool and two real processors: three tasks with an edge and a sub-task, a crash, a processor
+//! that is given up but lives on, and a repeated submission, in every order. The oracle checks each step, and from every state in which nothing
+//! more goes wrong all tasks must end.
+//!
+//! This is a depth-first search over unseen states rather than a use of `stateright` 0.31, the obvious checker. That would need the same worlds,
+//! operations and digests, which are nearly all of the code, in place of the 40 lines of `Search`, and 56 more packages. It would not report the
+//! path to a panic, which is how the oracle and the state machines themselves report errors. And its property that something eventually happens,
+//! which is what matters here, is not checked along paths that reach a state seen before, as its source says.
 //!
 //! This is a depth-first search over states that were not seen before, and not `stateright` 0.31, the checker that one would take otherwise: it would need the same
 //! worlds, operations and digests, which are nearly all of the code, in the place of the 40 lines of `Search`; 56 more packages; and it says nothing of how it came to
@@ -17,7 +22,7 @@ use crate::wire::Options;
 
 const PROCESSORS: usize = 2;
 
-/// What still may go wrong.
+/// The faults that may still happen.
 #[derive(Clone, Copy, Debug, Hash)]
 struct Faults {
     crashes: u8,
@@ -27,7 +32,7 @@ struct Faults {
 
 struct Search {
     seen: Seen,
-    /// How each world of the path came to be.
+    /// How each world of the path was reached.
     path: Vec<Operation>,
     ends: u64,
 }
@@ -46,7 +51,7 @@ impl Search {
             return;
         }
         let mut next: Vec<_> = world.possible().into_iter().map(|operation| (operation, faults)).collect();
-        // Nothing is under way: who has waited long enough asks again.
+        // Nothing is in flight: processors that have waited long enough ask again.
         if next.is_empty() {
             next.push((Operation::Advance(5000), faults));
         }
@@ -80,7 +85,7 @@ fn add(needs: &[usize], options: Options) -> Operation {
     Operation::Add { job: 0, needs: needs.to_vec(), join: !needs.is_empty(), keep: true, options, what: 9 }
 }
 
-/// Task 1 is given the result of task 0, task 2 adds another, whose result is its own.
+/// Task 1 receives the result of task 0; task 2 adds another, whose result becomes its own.
 fn script(label: Label) -> Behaviour {
     if label == 2 { Behaviour::Adds } else { Behaviour::Value }
 }
@@ -130,7 +135,7 @@ fn nothing_that_can_happen_in_a_small_world_with_one_fault_breaks_a_rule() {
     ]);
 }
 
-/// 513,912, 408,172 and 337,672 states, without a finding; two minutes.
+/// 513,912, 408,172 and 337,672 states, no finding; two minutes.
 #[test]
 #[ignore = "minutes: cargo test --release -p pdbp-tasks --lib exhaustive -- --ignored"]
 fn nothing_that_can_happen_in_a_small_world_with_one_fault_of_each_kind_breaks_a_rule() {

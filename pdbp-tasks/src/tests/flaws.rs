@@ -1,4 +1,4 @@
-//! The random worlds find what they are for: each flaw, planted into the pool, is found by a world of a fixed seed.
+//! Each flaw planted into the pool is found by a random world of a fixed seed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,7 +8,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use super::world::{World, operations};
 use crate::pool::Flaw;
 
-/// Worlds that are tried for each.
+/// The most worlds tried for each flaw.
 const WORLDS: u64 = 3000;
 
 /// How many worlds it took to find a flaw.

@@ -1,4 +1,4 @@
-//! A hostile or broken processor beside honest ones: what it sends changes nothing that it was not given, and it is named.
+//! A hostile or broken processor next to honest ones: it can only affect what it was given, and it is named.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ fn sub(kind: u16, after: Vec<u16>) -> SubTask {
     SubTask { kind: KindId(kind), options: Options::default(), needs, input, join: None, after }
 }
 
-/// All that can be seen of a pool but counts.
+/// The visible state of a pool, except its counts.
 fn seen(pool: &Pool, job: JobId) -> (usize, usize, usize) {
     (pool.len(), pool.live(job), pool.bytes())
 }
@@ -54,7 +54,7 @@ fn what_nobody_was_given_changes_nothing_and_who_sends_it_is_named() {
     let before = seen(&pool, job);
     let not_begun = TaskId { index: 1, generation: 0 };
     let strays = [
-        // Of no task, far and near; of one that nobody was given; of an attempt that there was not.
+        // For tasks that do not exist, of far and near ids; for one that nobody was given; for an attempt that was never made.
         (TaskId { index: u32::MAX, generation: u32::MAX }, 1),
         (TaskId { index: 0, generation: 1 }, 1),
         (not_begun, 1),
@@ -75,7 +75,7 @@ fn what_nobody_was_given_changes_nothing_and_who_sends_it_is_named() {
     assert_eq!((counts.unknown, counts.ignored, counts.malformed, counts.taken), (34, 65, 1, 0));
     let named: Vec<_> = pool.refusals().iter().map(ToString::to_string).collect();
     assert!(matches!(&*named, [one] if one.contains("processor 2 of node2 is refused: 100")), "{named:?}");
-    // Neither asks nor real attempts of it are looked at any more.
+    // Its requests and even its real attempts are ignored from now on.
     pool.ask(NOW, HOSTILE, 9);
     pool.submit(NOW, HOSTILE, of(honest.task, 1, value(), Vec::new()));
     assert!(pool.poll(NOW).is_none() && seen(&pool, job) == before);
@@ -90,7 +90,7 @@ fn late_and_doubled_submissions_change_nothing() {
     pool.leave(HOSTILE);
     let again = given(&mut pool, HONEST);
     assert_eq!((again.task, again.attempt), (lost.task, 2));
-    // A failure of who was given up does not count against the task.
+    // A failure reported by a processor that was given up does not count against the task.
     pool.submit(NOW, HOSTILE, of(lost.task, 1, Ending::Failed(Failure::Said("no".into())), Vec::new()));
     pool.submit(NOW, HONEST, of(again.task, 2, value(), vec![sub(1, Vec::new())]));
     assert!(pool.take_outcome(job).is_some());
@@ -123,7 +123,7 @@ fn what_is_oversized_or_makes_no_sense_fails_by_name_without_a_retry() {
         assert!(pool.take_outcome(job).unwrap().result.is_ok());
         // With retries left.
         let task = given(&mut pool, HOSTILE);
-        // Nobody else can fail it that way.
+        // No other processor can fail it that way.
         pool.submit(NOW, HONEST, of(task.task, 1, ending.clone(), tasks.clone()));
         assert!(pool.take_outcome(job).is_none());
         pool.submit(NOW, HOSTILE, of(task.task, 1, ending, tasks));
@@ -141,7 +141,7 @@ fn too_many_different_needs_are_refused_and_take_no_memory() {
     for memory in 1..=5000 {
         let needs = Resources::none().memory(memory);
         let sub = SubTask { needs, ..sub(0, Vec::new()) };
-        // Of an attempt that there was not: nobody looks at what it needs.
+        // For an attempt that was never made: its needs are not examined.
         pool.submit(NOW, HONEST, of(task.task, 9, value(), vec![sub.clone()]));
         if pool.refusals().is_empty() {
             continue;
@@ -181,12 +181,12 @@ fn who_says_that_it_goes_is_not_forgiven_by_that() {
         pool.ask(NOW, HOSTILE, 9);
         assert!(pool.poll(NOW).is_none() && seen(&pool, job) == before);
     }
-    // One that knows other functions neither.
+    // Nor does a processor that knows other functions.
     assert!(!pool.hello(HONEST, 8, Resources::none()));
     pool.leave(HONEST);
     pool.ask(NOW, HONEST, 9);
     assert!(pool.poll(NOW).is_none_or(|(_, down)| matches!(down, Down::Refused { .. })));
-    // Its node is gone: the next one of that number is somebody else.
+    // Its node is gone; the next one of that number is another.
     pool.lose_node(HONEST.node);
     assert_eq!(given(&mut pool, HONEST).attempt, 1);
 }

@@ -1,4 +1,4 @@
-//! Inputs and results that no message holds: a refusal that names the size and what to do instead, and never a wait for ever.
+//! Inputs and results that no message can hold: refused with the size and what to do instead, and never an endless wait.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ fn a_task_whose_input_is_too_long_with_what_it_needs_ends_and_says_so() {
     let text = error.to_string();
     assert!(text.contains("101 bytes") && text.contains("give long results as `Large`"), "{text}");
     assert!(matches!(&*pool.result(job, behind).unwrap().unwrap_err(), TaskError::NotRun(_)));
-    // Needed later, when its parts are there already.
+    // Added later, when its parts are available already.
     let later = add(&mut pool, job, 90, Some(&parts[..1])).unwrap();
     assert!(matches!(&*pool.result(job, later).unwrap().unwrap_err(), TaskError::TooLong { bytes: 130, .. }));
     assert_eq!((pool.live(job), pool.bytes()), (0, 0));
@@ -89,7 +89,7 @@ fn what_comes_of_a_task_and_cannot_be_sent_is_a_failure_that_says_so() {
     let why = crate::slot::too_long(&Ending::Of(1), &tasks, 1000).unwrap();
     assert!(why.contains("the 2 sub-tasks that it adds 1212;"), "{why}");
     assert_eq!(crate::slot::too_long(&Ending::Of(0), &tasks[..1], 1000), None);
-    // What is counted is no less than what is sent, whatever it is made of.
+    // The counted length is never less than what is sent, whatever it is made of.
     let needs = Resources::none().cpus(9).memory(u64::MAX).named("a licence", u32::MAX);
     let task = SubTask { needs, after: vec![u16::MAX; 50], ..tasks[1].clone() };
     let ending = Ending::Failed(Failure::Said("no".repeat(50)));
@@ -164,7 +164,7 @@ fn the_next_pool_is_told_what_runs_while_it_runs() {
     assert_eq!(held, names[1..]);
     assert_eq!(worker.speak(NOW), None);
     assert!(matches!(worker.speak(9 * NOW), Some(Up::Hello { .. })), "the answer may have been lost");
-    // The pool has it run on under another id, and wants neither of the others.
+    // The pool lets it continue under another id, and wants neither of the others.
     let held =
         vec![crate::wire::Held { name: names[1], task: TaskId { index: 8, generation: 3 }, attempt: 5 }];
     worker.receive(Down::Welcome { term: 2, number: 2, is_known: true, held });
@@ -173,7 +173,7 @@ fn the_next_pool_is_told_what_runs_while_it_runs() {
     assert_eq!(worker.speak(9 * NOW), None);
     assert!(!worker.is_dropped());
     worker.ended(9 * NOW, Ending::Failed(Failure::Said("no".into())), Vec::new());
-    // A failure is one of an attempt that this pool knows.
+    // The failure is reported for an attempt that this pool knows.
     let Step::Send(Up::Report { term: 2, results, .. }) = worker.step(9 * NOW) else { panic!("a report") };
     assert_eq!((results[0].task.generation, results[0].attempt), (3, 5));
 }

@@ -11,12 +11,12 @@ mod world;
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// States that a search has seen.
+/// States seen by a search.
 #[derive(Default)]
 pub(crate) struct Seen(HashSet<u64>);
 
 impl Seen {
-    /// Whether this state was not seen before.
+    /// Notes this state. Returns whether it is new.
     pub(crate) fn is_new(&mut self, state: impl Hash) -> bool {
         let mut hasher = DefaultHasher::new();
         state.hash(&mut hasher);

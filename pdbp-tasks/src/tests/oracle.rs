@@ -1,5 +1,5 @@
-//! What the rules say, told a second time and as simply as can be: no queues, no memory to reuse, no batches. It sees what goes into the
-//! pool and checks what comes out.
+//! A second statement of the rules, as simple as possible: no queues, no reused memory, no batches. It sees what goes into the pool and checks
+//! what comes out.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -15,25 +15,25 @@ pub(super) struct Task {
     pub(super) job: JobId,
     pub(super) options: Options,
     pub(super) needs: Resources,
-    /// Nodes that died when it may have run there, and those that held nothing else.
+    /// Nodes that died when it may have been running there, and those of them that held nothing else.
     deaths: usize,
     alone: usize,
-    /// Those whose results it is given, and those that are to be over.
+    /// Tasks whose results it receives, and tasks that must be over first.
     pub(super) join: Option<Vec<Label>>,
     pub(super) after: Vec<Label>,
     pub(super) number: Option<u64>,
     pub(super) keep: bool,
-    /// It, or the task of the client that it descends from, is kept.
+    /// Whether it, or the client's task that it descends from, is kept.
     pub(super) is_awaited: bool,
     id: Option<TaskId>,
     handed_out: u32,
     in_table: bool,
     held: Vec<(Processor, u32)>,
-    /// Since nobody held it.
+    /// Whether it has been copied since nobody held it.
     copied: bool,
-    /// Its result is that of this one.
+    /// The task whose result becomes its own.
     heir: Option<Label>,
-    /// Its value, or that it has none.
+    /// Its value, or `None` if it ended without one.
     over: Option<Option<u64>>,
 }
 
@@ -61,7 +61,7 @@ impl Task {
     }
 }
 
-/// What a task is worth.
+/// The expected value of a task.
 pub(super) fn value_of(label: Label, parts: &[u64]) -> u64 {
     parts.iter().fold(u64::from(label), |sum, part| sum.wrapping_mul(31).wrapping_add(*part))
 }
@@ -81,21 +81,21 @@ pub(super) fn read_input(input: &[u8]) -> (Label, Option<Vec<u64>>) {
 pub(super) struct Oracle {
     pub(super) tasks: BTreeMap<Label, Task>,
     by_id: HashMap<TaskId, Label>,
-    /// Outcomes that must come: job, number, and the value if there is one.
+    /// Outcomes that must come: job, number, and the value if it has one.
     pub(super) expected: Vec<(JobId, u64, Option<u64>)>,
-    /// Bytes of these above which nothing is handed out of jobs that have some.
+    /// Above this many bytes of `expected`, nothing is handed out for jobs that have outcomes in it.
     pub(super) most_unread: usize,
     cancelled: Vec<JobId>,
-    /// Who computes what is not wanted any more, and must be told.
+    /// Processors that compute something no longer wanted, and must be told.
     pub(super) drops: Vec<(Processor, TaskId)>,
-    /// Of nodes, by their number.
+    /// By node number.
     offers: Vec<Resources>,
-    /// Deaths alone on a node after which a task is given up.
+    /// Deaths of nodes holding nothing else after which a task is given up.
     crashes: usize,
-    /// Who was told to drop what it computes, or has submitted it, and has not asked since.
+    /// Processors that were told to drop their task, or have submitted it, and have not asked since.
     dropping: BTreeSet<Processor>,
     turn: u64,
-    /// Number of a hand-out, and deaths of the task before it.
+    /// Number of the hand-out, and deaths of the task before it.
     turns: HashMap<(Processor, Label), (u64, usize)>,
 }
 
@@ -113,7 +113,7 @@ impl Oracle {
         self.tasks.values().filter(|task| task.over.is_none() && task.heir.is_none()).count()
     }
 
-    /// What has come of a task, of which there is an heir perhaps. `None`: it is not over.
+    /// The result of a task, or of its heir. `None`: it is not over.
     pub(super) fn result(&self, label: Label) -> Option<Option<u64>> {
         let task = &self.tasks[&label];
         match task.heir {
@@ -145,8 +145,8 @@ impl Oracle {
             && Self::needs(task).all(|needed| matches!(self.result(*needed), Some(Some(_))))
     }
 
-    /// Whether anybody can be given something: that is plain as long as there is nothing that is kept apart, or for which something is kept
-    /// back.
+    /// Whether some processor can be given something. This is only claimed while no isolated or demanding task is about, which could withhold
+    /// others.
     pub(super) fn is_anything_available(&self) -> bool {
         let is_special = |task: &Task| task.deaths > 0 || !task.needs.is_plain();
         let live = |task: &&Task| self.is_available(task) || !task.held.is_empty();
@@ -155,7 +155,7 @@ impl Oracle {
             && self.tasks.values().any(|task| self.is_available(task))
     }
 
-    /// What is held on a node: by whom, which.
+    /// What a node holds: processors and tasks.
     fn held_on(&self, node: u16) -> Vec<(Processor, Label)> {
         let held = self.tasks.iter().flat_map(|(label, task)| {
             task.held.iter().map(|held| (held.0, *label)).filter(|held| held.0.node == node)
@@ -163,7 +163,8 @@ impl Oracle {
         held.collect()
     }
 
-    /// No node holds more than it offers, what needs more than a processor is all that its processor holds, and suspects are kept apart.
+    /// Checks that a node holds no more than it offers, that a processor with a demanding task holds nothing else, and that suspects are
+    /// isolated.
     pub(super) fn check_node(&self, node: u16) {
         let held = self.held_on(node);
         let mut by: BTreeMap<Processor, Vec<(&Resources, usize)>> = BTreeMap::new();
@@ -279,7 +280,7 @@ impl Oracle {
             return;
         }
         if task.held.iter().any(|held| held.0 == from) {
-            // Said in its name, perhaps: then it still computes, and has its part of the node until it asks.
+            // The submission may have been forged in its name: then it still computes, and keeps its share of the node until it asks.
             self.dropping.insert(from);
         }
         let (job, is_awaited) = (task.job, task.is_awaited);
@@ -370,7 +371,7 @@ fn wire_length(value: u64) -> usize {
     postcard::to_stdvec(&value).unwrap().len()
 }
 
-/// The label that an input begins with.
+/// The label at the start of an input.
 pub(super) fn read_label(input: &[u8]) -> Label {
     postcard::take_from_bytes::<u32>(input).unwrap().0
 }

@@ -1,4 +1,4 @@
-//! Rules of the pool one by one, where the random worlds have no part in: limits, how many tasks go out at a time, who is refused.
+//! Individual rules of the pool that random worlds do not cover: limits, how many tasks go out at a time, and refusals.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ fn add(pool: &mut Pool, job: JobId, options: Options) {
     .unwrap();
 }
 
-/// What the pool says now, all to the same processor.
+/// All current messages of the pool.
 fn answers(pool: &mut Pool, now: Duration) -> Vec<(Processor, Down)> {
     std::iter::from_fn(|| pool.poll(now)).collect()
 }
@@ -107,7 +107,7 @@ fn failed(pool: &mut Pool, now: Duration, by: Processor, task: &Assignment) {
     );
 }
 
-/// A pool with many tasks, of which a processor has failed as many as told, beside one on another node that ends its own as told.
+/// A pool with many tasks. A processor fails this many of them, next to one on another node that ends its tasks by `other`.
 fn fails_in_a_row(failures: u32, other: impl Fn(&mut Pool, &Assignment)) -> Pool {
     let (mut pool, job) = pool();
     (0..1000).for_each(|_| add(&mut pool, job, Options::default()));
@@ -134,7 +134,7 @@ fn a_node_on_which_all_fails_is_given_one_task_at_a_time_until_one_goes_well() {
     assert!(named.len() == 1 && named[0].contains("node1") && named[0].contains("last 10"), "{named:?}");
     assert!(given(&mut pool, SECOND, processor(1)).is_empty(), "it waits");
     assert_eq!(given(&mut pool, SECOND, processor(2)).len(), 1, "others do not");
-    // Without asking again it is thought of when the pause is over, once.
+    // Without asking again, it is considered once when the pause is over.
     let later = pool.next_time().expect("there is something to wait for").max(2 * SECOND);
     let Some((to, Down::Tasks(tasks))) = pool.poll(later) else { panic!("the pause is over") };
     assert_eq!((to, tasks.len()), (processor(1), 1));
@@ -162,7 +162,7 @@ fn a_node_is_not_to_blame_where_tasks_fail_on_others_too_or_nobody_else_computes
     let well = |pool: &mut Pool, task: &Assignment| done(pool, SECOND, processor(2), task, SECOND);
     let mut pool = fails_in_a_row(9, well);
     assert!(pool.troubles().is_empty());
-    // Another process has the number of one that is gone.
+    // The number of a lost processor passes to another process.
     let mut troubled = fails_in_a_row(10, well);
     for pool in [&mut pool, &mut troubled] {
         pool.lose_node(1);
@@ -184,7 +184,7 @@ fn standby_is_answered_when_there_is_something() {
         matches!(&*said, [(to, Down::Tasks(tasks))] if *to == processor(1) && tasks.len() == 1),
         "{said:?}"
     );
-    // Asked again, the answer may have been lost; but it is given one task once.
+    // If it asks again it is answered again, since the first answer may have been lost; but it is given a task only once.
     (0..100).for_each(|_| assert!(given(&mut pool, SECOND, processor(2)).is_empty()));
     add(&mut pool, job, Options::default());
     assert_eq!(answers(&mut pool, SECOND).len(), 1);
@@ -208,7 +208,7 @@ fn a_task_that_does_not_end_is_taken_from_its_processor_long_after_its_limit() {
             format!("processor {attempt} of node{attempt} has not ended a task long after its limit of 1s");
         assert!(troubles.iter().any(|trouble| trouble.starts_with(&line)), "{troubles:?}");
     }
-    // One has ended it after all, and the other's node is gone.
+    // One has ended its task after all, and the other's node is gone.
     pool.ask(SECOND * 300, processor(1), 1);
     assert_eq!(pool.troubles().len(), 1);
     pool.lose_node(2);
@@ -234,7 +234,7 @@ fn a_submission_of_any_holder_present_or_past_is_taken_and_the_first_counts() {
         let (task, tasks, large) = (first.task, Vec::new(), Vec::new());
         pool.submit(SECOND, processor(1), Submission { task, attempt: 1, ran_ns: 1, ending, tasks, large });
         assert_eq!(&*pool.take_outcome(job).unwrap().result.unwrap(), b"of the first");
-        // Who runs it now is told; what that one gives, and what comes again, counts as nothing.
+        // The current holder is told; its result, and a repeated one, are ignored.
         let told = answers(&mut pool, SECOND);
         assert_eq!(told, if is_held { vec![(processor(2), Down::Drop(task))] } else { Vec::new() });
         done(&mut pool, SECOND, processor(2), &again, SECOND);
@@ -258,7 +258,7 @@ fn what_takes_twice_as_long_as_most_is_copied_once_to_another_node() {
     let exclusive = Options { exclusive: true, ..Options::default() };
     add(&mut pool, job, exclusive);
     assert_eq!(given(&mut pool, SECOND, processor(5)).len(), 1);
-    // A neighbour is no better off than who runs it.
+    // A neighbour of its holder does not get it either.
     assert!(given(&mut pool, SECOND, own(2)).is_empty());
     assert!(answers(&mut pool, 5 * SECOND).is_empty());
     assert!(given(&mut pool, 5 * SECOND, processor(3)).is_empty(), "it is told to stand by first");
@@ -287,7 +287,7 @@ fn who_has_other_functions_or_submits_what_never_existed_is_refused() {
     let stray = Assignment { task: TaskId { index: 5, generation: 0 }, ..task[0].clone() };
     (0..100).for_each(|_| done(&mut pool, SECOND, processor(2), &stray, SECOND));
     assert_eq!((pool.counts().unknown, pool.processors()), (100, 0));
-    // What it held is for others; what it says is not looked at any more.
+    // What it held goes to others, and its messages are ignored.
     done(&mut pool, SECOND, processor(2), &task[0], SECOND);
     assert_eq!(given(&mut pool, SECOND, processor(3))[0].attempt, 2);
 }

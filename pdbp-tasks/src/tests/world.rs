@@ -1,11 +1,11 @@
-//! The real pool and real processors in random worlds: processors that crash, that are given up for lost and live on, submissions that come
-//! late, twice, from another or of no task; held against the oracle after each operation.
+//! The real pool and real processors in random worlds: processors that crash, or are given up but live on; submissions that come late, twice,
+//! from another processor or for no task. The oracle checks each operation.
 //!
-//! `flaws.rs` plants flaws into the pool and sees that worlds find them. More were planted by hand: taking results of present holders only, adding
-//! sub-tasks of a failure, leaving a cancelled task in the table, handing out new tasks before those of lost processors, forgetting
-//! priorities, losing those who wait for a task that another stands in for.
+//! `flaws.rs` plants flaws into the pool and checks that worlds find them. More were planted by hand: taking results of present holders only,
+//! adding sub-tasks of a failure, leaving a cancelled task in the table, handing out new tasks before those of lost processors, ignoring
+//! priorities, and losing tasks that wait for one that another stands in for.
 //!
-//! One that nobody had planted: two processors with copies of copies, of which each fails while the other runs, so that no failure ever counts.
+//! One flaw that nobody had planted: two processors with copies of copies, each failing while the other runs, so that no failure ever counts.
 
 mod operations;
 mod small;
@@ -30,7 +30,7 @@ const KINDS: usize = 3;
 pub(super) enum Behaviour {
     Value,
     Fails,
-    /// It adds a task whose result is its own.
+    /// It adds a task whose result becomes its own.
     Adds,
 }
 const NODES: u16 = 3;
@@ -41,7 +41,7 @@ fn offer(node: u16) -> Resources {
     Resources::none().cpus(cpus as u16).gpus(node).memory(7)
 }
 
-/// What tasks need: mostly nothing.
+/// The needs of a task, mostly none.
 fn needs(what: usize) -> Resources {
     match what {
         0 => Resources::none().cpus(2),
@@ -76,21 +76,21 @@ impl Host {
 
 #[derive(Clone, Debug)]
 pub(super) struct World {
-    /// Tasks take no time, and what they do says this and not the seed.
+    /// If set, decides what tasks do instead of the seed; tasks then take no time.
     script: Option<fn(Label) -> Behaviour>,
     seed: u64,
     now: Duration,
     pool: Pool,
     oracle: Oracle,
     jobs: [JobId; 2],
-    /// By job: labels by number of what was added.
+    /// For each job, the labels of added tasks by number.
     added: [Vec<(Label, bool)>; 2],
     hosts: Vec<Host>,
     born: u64,
     labels: Label,
     depths: Vec<u8>,
     closed: bool,
-    /// Results that nobody reads are kept until somebody does.
+    /// Whether results stay unread until a client takes them late.
     reads_late: bool,
 }
 
@@ -107,7 +107,7 @@ fn encode<T: serde::Serialize>(value: &T) -> Bytes {
 
 impl World {
     pub(super) fn new(seed: u64) -> Self {
-        // A batch of few bytes, so that this bound is met, too.
+        // Batches of few bytes, so that this bound is reached, too.
         let reads_late = seed.is_multiple_of(2);
         let limits = Limits {
             unread_bytes: if reads_late { (seed >> 1 & 3) as usize * OUTCOME } else { usize::MAX },
@@ -143,7 +143,7 @@ impl World {
         self.labels - 1
     }
 
-    /// What a task does in this run of it.
+    /// What a task does in this run.
     fn behave(&mut self, what: &Assignment) -> (Ending, Vec<SubTask>) {
         let (label, parts) = read_input(&what.input);
         if let Some(script) = self.script {
@@ -164,7 +164,7 @@ impl World {
             let join =
                 (i > 0 && chance & 1 == 0).then(|| (0..i).filter(|j| chance >> (8 + j) & 1 == 0).collect());
             let after = if chance & 6 == 0 && i > 0 { vec![i - 1] } else { Vec::new() };
-            // Once in a while something that cannot be.
+            // Now and then something invalid.
             let after = if chance >> 40 & 63 == 0 { vec![i] } else { after };
             let options = Options {
                 retries: (chance >> 4 & 3) as u16,
@@ -249,7 +249,7 @@ impl World {
                 } else {
                     Ending::Value(encode(&3u64))
                 };
-                // It comes with a task, as if it were one of the pool.
+                // The forgery adds a sub-task, as a genuine submission may.
                 let label = self.label(3);
                 let options = Options::default();
                 let sub = SubTask {
@@ -399,7 +399,7 @@ impl World {
         }
     }
 
-    /// A client takes results, which must be those that the oracle expects.
+    /// A client takes results, which must match the oracle's.
     fn read(&mut self, job: JobId, count: usize) {
         for outcome in (0..count).map_while(|_| self.pool.take_outcome(job)) {
             let value = outcome.result.ok().map(|bytes| crate::wire::decode(&bytes).unwrap());
@@ -409,8 +409,8 @@ impl World {
         }
     }
 
-    /// All that is under way arrives, and everybody works until all is over. Clients that read late wait for the results that are kept first, then for
-    /// all of the one job, then for those of the other.
+    /// Delivers everything in flight, and lets all processors work until all is over. Clients that read late first wait for results that are
+    /// kept, then for all of one job, then for those of the other.
     pub(super) fn finish(&mut self) {
         self.pool.close();
         self.closed = true;

@@ -32,7 +32,7 @@ fn messages_are_cut_and_put_together() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever comes is a message or none, and what is one is the same when it comes again.
+    /// Any bytes either are a message, which survives being encoded again, or are refused.
     #[test]
     fn no_bytes_are_two_messages(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         fn same<T: for<'a> Deserialize<'a> + Serialize + PartialEq + fmt::Debug>(bytes: &[u8]) {
@@ -46,7 +46,8 @@ proptest! {
         same::<Chunk>(&bytes);
     }
 
-    /// Pieces in any order, of any kind, among those of a message: what was sent comes whole, or what has come is none, and it goes on with the next.
+    /// Pieces in any order and of any kind among those of a message: the message arrives whole, or a piece is refused, and the next message
+    /// arrives again.
     #[test]
     fn strange_pieces_do_no_harm_to_the_next_message(
         strange in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..20),
@@ -56,7 +57,7 @@ proptest! {
         for piece in &strange {
             joined.add(piece, |_| ());
         }
-        // One that is none ends what was half there.
+        // A piece that is refused discards the partial message.
         prop_assert_eq!(joined.add(&[9], |_| ()), None);
         prop_assert!(joined.is_empty());
         let mut whole = None;

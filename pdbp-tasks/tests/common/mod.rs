@@ -1,4 +1,4 @@
-//! For tests of the program: processes that end, and some that do not by themselves.
+//! Helpers for tests of the program: processes that end, and some that do not by themselves.
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
@@ -12,12 +12,12 @@ use std::process::{Child, Command, Output};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// Far more than anything takes on a busy machine.
+/// Far longer than anything takes on a busy machine.
 const LONG: Duration = Duration::from_secs(300);
 /// `O_NONBLOCK` of Linux.
 const NONBLOCK: i32 = 0o4000;
 
-/// Waits for it, on a busy machine too, but not for ever.
+/// Waits until the condition holds, allowing for a busy machine, but not for ever.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
@@ -33,13 +33,13 @@ pub(crate) fn finish(child: Child) -> Output {
     has_ended.recv_timeout(LONG).expect("it does not end").unwrap()
 }
 
-/// Sends it to this process alone.
+/// Sends a signal to this process alone.
 pub(crate) fn send(signal: &str, to: &Child) {
     let sent = Command::new("kill").args([&format!("-{signal}"), &to.id().to_string()]).status();
     assert!(sent.unwrap().success());
 }
 
-/// A script for processes that do not end by themselves, and a pipe that they have open for as long as they live.
+/// A script for processes that do not end by themselves, and a pipe that they keep open for as long as they live.
 pub(crate) struct Held {
     folder: tempfile::TempDir,
     pipe: File,
@@ -57,17 +57,17 @@ impl Held {
         Self { folder, pipe, said: String::new() }
     }
 
-    /// In a folder that goes with this.
+    /// A path in a folder that is deleted with this value.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// A command for a shell.
+    /// A shell command that runs the script.
     pub(crate) fn command(&self) -> String {
         format!("sh {}", self.file("hold").display())
     }
 
-    /// Whether somebody has it open now.
+    /// Whether a process has the pipe open now.
     pub(crate) fn is_held(&mut self) -> bool {
         match self.pipe.read_to_string(&mut self.said) {
             Ok(_) => false,
@@ -78,7 +78,7 @@ impl Held {
         }
     }
 
-    /// Waits until so many have begun.
+    /// Waits until this many have begun.
     pub(crate) fn await_begun(&mut self, count: usize) {
         until("it has begun", || {
             self.is_held();
@@ -86,7 +86,7 @@ impl Held {
         });
     }
 
-    /// Waits until nobody has it open.
+    /// Waits until no process has the pipe open.
     pub(crate) fn await_free(&mut self) {
         until("it has ended", || !self.is_held());
     }

@@ -1,4 +1,4 @@
-//! A pool that is served by one process and worked for by others.
+//! A pool served by one process, with other processes that work for it.
 
 use std::fs::File;
 use std::path::Path;
@@ -6,18 +6,18 @@ use std::process::{Child, Command, Output, Stdio};
 
 use super::until;
 
-/// Somewhere to listen, a journal and a token.
+/// A listening address, a journal and a token.
 pub(crate) struct Place {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) address: String,
     pub(crate) tls: &'static str,
 }
 
-/// A process that is killed at the end.
+/// A process that is killed when dropped.
 pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {
-    /// By SIGKILL.
+    /// Uses SIGKILL.
     fn drop(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();

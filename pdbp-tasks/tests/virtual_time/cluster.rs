@@ -1,4 +1,4 @@
-//! A pool and processors of many nodes in virtual time: the real state machines, and a queue of what happens next.
+//! A pool and the processors of many nodes in virtual time: the real state machines, and a queue of events.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -11,21 +11,21 @@ use pdbp_tasks::worker::{Over, Step, Worker};
 
 const FINGERPRINT: u64 = 1;
 
-/// What happens to a processor.
+/// An event at a processor.
 enum Event {
-    /// The pool's answer is there.
+    /// A message of the pool arrives at the processor.
     Down(Down),
-    /// What it has said is at the pool.
+    /// A message of the processor arrives at the pool.
     Up(Up),
-    /// It is to look what to do.
+    /// The processor polls for what to do.
     Wake,
-    /// The task that it runs has ended.
+    /// Its running task has ended.
     Ended,
     /// Its node dies.
     Death,
 }
 
-/// What a task does: how long it runs, and whether its process dies of it.
+/// The behaviour of a task: how long it runs, and whether it kills its process.
 pub(crate) struct Behaviour {
     pub(crate) runs: Duration,
     pub(crate) kills: bool,
@@ -44,15 +44,15 @@ pub(crate) struct Cluster {
     count: u64,
     born: u64,
     nodes: u16,
-    /// When each task was first begun.
+    /// When each task first began.
     pub(crate) began: BTreeMap<u64, Duration>,
     pub(crate) deaths: u64,
-    /// Real time that has passed within the pool.
+    /// Real time spent within the pool.
     pub(crate) in_pool: Duration,
 }
 
 impl Cluster {
-    /// One without a node. `behave` says what the task with this input does.
+    /// A cluster without nodes. `behave` returns the behaviour of the task with this input.
     pub(crate) fn new(limits: Limits, behave: impl Fn(u64) -> Behaviour + 'static) -> Self {
         let mut pool = Pool::new(1, FINGERPRINT, limits);
         let job = pool.begin();
@@ -88,7 +88,7 @@ impl Cluster {
         self.pool.add(self.job, &new).expect("there is room")
     }
 
-    /// A node with so many slots comes.
+    /// Adds a node with this many slots.
     pub(crate) fn join(&mut self, slots: usize, offer: &Resources) -> u16 {
         let node = self.nodes;
         self.nodes += 1;
@@ -103,7 +103,7 @@ impl Cluster {
         node
     }
 
-    /// A node dies after so long.
+    /// Kills a node after this long.
     pub(crate) fn kill_after(&mut self, time: Duration, node: u16) {
         let of_node = self.workers.iter().find(|(_, (processor, ..))| processor.node == node);
         if let Some(number) = of_node.map(|(number, _)| *number) {
@@ -117,10 +117,10 @@ impl Cluster {
         self.events.insert(self.count, event);
     }
 
-    /// What happens next happens. Returns the nodes that die of it; `None`: nothing will happen any more.
+    /// Handles the next event. Returns the nodes that die of it; `None`: no more events are left.
     pub(crate) fn step(&mut self) -> Option<Vec<u16>> {
         let next = self.queue.peek().map(|Reverse((at, ..))| *at);
-        // The pool looks for itself now and then, too.
+        // The pool also polls by itself now and then.
         if let Some(look) = self.pool.next_time().filter(|look| next.is_none_or(|next| *look < next)) {
             self.now = look.max(self.now);
             self.poll();
@@ -185,7 +185,7 @@ impl Cluster {
         vec![node]
     }
 
-    /// A processor does what it can now.
+    /// Lets a processor do what it can now.
     fn turn(&mut self, number: u64) {
         loop {
             let Some((_, worker, running)) = self.workers.get_mut(&number) else { return };
@@ -217,7 +217,7 @@ impl Cluster {
         self.in_pool += began.elapsed();
     }
 
-    /// Until all tasks are over. For each node that dies another one comes.
+    /// Runs until all tasks are over. Each node that dies is replaced.
     pub(crate) fn run(&mut self, slots: usize) -> Vec<Outcome> {
         let mut outcomes = Vec::new();
         while !self.pool.is_empty() {

@@ -1,4 +1,4 @@
-//! What a pool that is started anew waits for before it gives a task to another.
+//! What a restarted pool waits for before it gives a task to another processor.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn given(durable: &mut Durable, to: Processor, term: u32, at: Duration) -> Optio
     })
 }
 
-/// A task that any two may run, which `WORKER` has had for so long when the pool is killed.
+/// A task that may run twice, and that `WORKER` had held for `time` when the pool was killed.
 fn killed_after(time: Duration) -> (Memory, Assignment) {
     let (mut store, mut durable) = begun();
     job_of(&mut durable, 1, Options::default());
@@ -72,7 +72,7 @@ fn it_is_given_elsewhere_when_its_holder_does_not_come() {
     assert!(given(&mut durable, OTHER, 2, NOW + AWAITED).is_some());
 }
 
-/// To run it once more costs less than to wait.
+/// Running it again costs less than waiting.
 #[test]
 fn what_had_just_been_handed_out_is_given_to_the_first_who_asks() {
     let (mut store, _) = killed_after(Duration::ZERO);
@@ -81,7 +81,7 @@ fn what_had_just_been_handed_out_is_given_to_the_first_who_asks() {
     assert!(given(&mut durable, OTHER, 2, NOW).is_some());
 }
 
-/// Its result would be ignored, but the tasks that it adds would be there once more, and after a retry it would be taken.
+/// Its result would be ignored, but its sub-tasks would be added again, and after a retry its result would be taken.
 #[test]
 fn a_task_that_is_over_does_not_run_again_though_one_that_it_has_added_had_run_for_a_while() {
     let (mut store, mut durable) = begun();

@@ -1,4 +1,4 @@
-//! What is bounded, and what nobody has to wait for: inputs that are too long, groups of tasks that cannot run, and a disk that is full.
+//! Bounds, and requests that never wait: inputs that are too long, groups of tasks that cannot run, and a full disk.
 
 use super::*;
 use crate::pool::{Limits, TaskError};
@@ -70,7 +70,7 @@ fn a_sub_task_whose_input_is_too_long_is_no_damage_for_the_next_pool_whenever_th
         sync(&mut store, &mut durable);
         let one = report(&mut durable, 1, Vec::new()).unwrap();
         report(&mut durable, 1, submit(&one, value(40), Vec::new()));
-        // So many groups are durable when it is killed.
+        // This many groups are durable when the pool is killed.
         for _ in 0..synced {
             let Some(group) = durable.take_group() else { break };
             store.commit(&group.changes).unwrap();
@@ -177,7 +177,7 @@ fn status(durable: &mut super::super::Durable, job: Option<u32>) -> Option<Statu
 fn status_is_answered_at_once_and_says_what_is_durable_however_full_the_disk_is() {
     let (mut store, mut durable) = begun();
     job_of(&mut durable, 3, Options::default());
-    // Nothing of it is on the disk, which is full.
+    // None of this is on disk, which is full.
     durable.set_stalled(Some("no space left".into()));
     let all = status(&mut durable, None).expect("an answer");
     assert_eq!((all.stalled.as_deref(), all.jobs.len()), (Some("no space left"), 0));
@@ -186,7 +186,7 @@ fn status_is_answered_at_once_and_says_what_is_durable_however_full_the_disk_is(
     sync(&mut store, &mut durable);
     let known = status(&mut durable, Some(0)).unwrap().jobs.remove(0);
     assert_eq!((known.tasks, known.ended, known.open), (3, 0, false));
-    // A result, one that counts as failed, and a cancellation that wait for the disk.
+    // A result, one that counts as failed, and a cancellation, all waiting for the disk.
     durable.receive(NOW, WORKER, Up::Report { term: 1, first: 0, room: 9, results: Vec::new() });
     let task = said(&mut durable).into_iter().find_map(|down| match down {
         Down::Tasks(mut tasks) => tasks.pop(),
@@ -234,13 +234,13 @@ fn who_begins_more_jobs_than_are_kept_is_told_to_forget_some_and_can_then() {
     assert!(matches!(begin(&mut durable, 3), Answer::Job(2)));
 }
 
-/// As one that has just begun to ask must do with a pool whose disk is full.
+/// As a client that has just started must be answered by a pool whose disk is full.
 #[test]
 fn who_asks_how_it_goes_is_answered_before_anything_more_is_durable() {
     let (mut store, mut durable) = begun();
     sync(&mut store, &mut durable);
     said(&mut durable);
-    // What the disk has no room for.
+    // The disk has no room for this.
     ask(&mut durable, Request::Begin { fingerprint: world::FINGERPRINT, nonce: 7, name: "job".into() });
     ask(&mut durable, Request::Journal);
     ask(&mut durable, Request::Status { job: None });

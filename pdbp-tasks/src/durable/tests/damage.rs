@@ -1,4 +1,4 @@
-//! Files of journals that are damaged, of somebody else, or in use: an error that says so, never a panic, and never a guess.
+//! Journal files that are damaged, foreign or in use lead to a clear error, never to a panic or a guess.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -14,12 +14,12 @@ use crate::wire::{Bytes, Down, Ending, Options, SubTask, Submission, Up};
 fn restore(saved: Saved) -> Result<Durable, StoreError> {
     let term = saved.term + 1;
     let kinds = (1, world::FINGERPRINT);
-    // What tasks need is read by other tests.
+    // Reading dependencies is covered by other tests.
     let nothing = Box::new(Memory::default());
     Durable::restore(saved, term, kinds, Limits::default(), |_| false, nothing)
 }
 
-/// A journal with a job of four tasks, one of which is over and one of which has added others.
+/// Creates a journal with a job of four tasks, one of which is over and one of which has added others.
 fn fill(path: &Path) -> Saved {
     let mut store = Disk::open(path).unwrap();
     store.commit(&[Change::Term(1, 1)]).unwrap();
@@ -65,7 +65,7 @@ fn fill(path: &Path) -> Saved {
     saved
 }
 
-/// Opens a file and makes a pool of it, as `serve` does.
+/// Opens a file and rebuilds the pool from it, as `serve` does.
 fn take_up(path: &Path) -> Result<Durable, StoreError> {
     let store = Disk::open(path)?;
     let durable = restore(store.load()?)?;
@@ -133,7 +133,7 @@ fn who_was_killed_while_a_journal_was_begun_begins_it_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs");
     let begun = folder.path().join("jobs.pdbp-tasks-new");
-    // As a process leaves it that is killed: nothing, something of the file, or all but its tables; under either name.
+    // What a killed process may leave, under either name: nothing, a part of the file, or all but its tables.
     let whole = folder.path().join("whole");
     drop(redb::Database::create(&whole).unwrap());
     let whole = std::fs::read(whole).unwrap();
@@ -150,7 +150,7 @@ fn who_was_killed_while_a_journal_was_begun_begins_it_again() {
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         std::fs::remove_file(&path).unwrap();
     }
-    // Two begin it at the same time.
+    // Two processes create it at the same time.
     let other = redb::Database::create(&begun).unwrap();
     assert!(matches!(Disk::open(&path), Err(StoreError::InUse)));
     drop(other);
@@ -198,7 +198,7 @@ proptest! {
         let before = fill(&path);
         let mut content = std::fs::read(&path).unwrap();
         for (at, flip) in &bytes {
-            // The first pages say what the file is; most others are vacant.
+            // The first pages identify the file; most others are unused.
             let at = at.index(content.len().min(40_000));
             content[at] ^= flip;
         }
@@ -210,7 +210,7 @@ proptest! {
             Err(error) => prop_assert!(!error.to_string().is_empty()),
             Ok(_) => {
                 let after = Disk::open(&path).unwrap().load().unwrap();
-                // A commit may be lost with its page; what is there is what was written.
+                // A commit may be lost with its page, but whatever is there was written.
                 prop_assert!(after.ended.iter().all(|ended| before.ended.contains(ended)), "{after:?}");
                 prop_assert!(after.steps.iter().all(|step| before.steps.contains(step)), "{after:?}");
             }

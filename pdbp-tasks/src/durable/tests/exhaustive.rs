@@ -1,7 +1,8 @@
-//! All that can happen in a small world of a pool with a journal and two processors: two tasks with an edge and a sub-task, a pool that is killed, a
-//! processor that is, a link that is lost and reports that come late, in every order, with every moment at which the disk may have synced. What is said is
-//! held against the disk after each step, and from every state in which nothing more goes wrong all tasks must end. The short search tries all orders up to a fault at any moment, and one order after it;
-//! the long one all of them. (`src/tests/exhaustive.rs` says why it is no `stateright`.)
+//! An exhaustive search of a small world: a pool with a journal, two processors, and two tasks with an edge and a sub-task. The pool is killed, a
+//! processor is killed, a link is lost and reports arrive late, in every order and with every moment at which the disk may have synced. Each
+//! message of the pool is checked against the disk after each step, and from every state in which nothing more goes wrong all tasks must end. The
+//! short search tries all orders up to a fault at any moment, and one order after it; the long one tries all orders. (`src/tests/exhaustive.rs`
+//! explains why it does not use `stateright`.)
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -10,7 +11,7 @@ use crate::pool::Flaw;
 use crate::tests::Seen;
 use crate::wire::Options;
 
-/// What still may go wrong.
+/// The faults that may still happen.
 #[derive(Clone, Copy, Debug, Hash)]
 struct Faults {
     killed: u8,
@@ -24,10 +25,10 @@ const NONE: Faults = Faults { killed: 0, crashes: 0, unlinked: 0, late: 0 };
 #[derive(Default)]
 struct Search {
     seen: Seen,
-    /// How the world of the moment came to be.
+    /// How the current world was reached.
     path: Vec<Happens>,
     ends: u64,
-    /// What follows after the last fault is tried in every order too.
+    /// Whether every order is also tried after the last fault.
     is_thorough: bool,
 }
 
@@ -38,7 +39,7 @@ impl Faults {
 }
 
 impl Search {
-    /// From here on things happen in some order, until all is over; what was under way on links that are gone arrives now and then.
+    /// From here on events happen in one order, until all is over; reports from lost links arrive now and then.
     fn run_out(&mut self, mut world: Box<World>) {
         let before = self.path.len();
         while !world.is_over() {
@@ -120,7 +121,7 @@ fn a_fault_at_any_moment_of_a_small_journal_breaks_no_rule() {
     search_all(false);
 }
 
-/// 152,057 states, without a finding; four minutes without optimisation.
+/// 152,057 states, no finding; four minutes without optimisation.
 #[test]
 #[ignore = "minutes: cargo test --release -p pdbp-tasks --features net --lib durable -- --ignored"]
 fn nothing_that_can_happen_to_a_small_journal_with_one_fault_breaks_a_rule() {

@@ -1,4 +1,4 @@
-//! A client and a processor that say whatever can be said, beside honest ones.
+//! A client and a processor that send arbitrary messages, next to honest ones.
 
 use proptest::prelude::*;
 
@@ -14,7 +14,7 @@ use crate::wire::{
 const HOSTILE: Processor = Processor { node: 9, number: 9 };
 const TASKS: u64 = 4;
 
-/// Of tasks that there are and are not, and of no attempt that was handed out.
+/// A submission for a task that may or may not exist, and for an attempt that was never handed out.
 fn submission() -> impl Strategy<Value = Submission> {
     let task = (0u32..6, 0u32..3).prop_map(|(index, generation)| TaskId { index, generation });
     let ending = prop_oneof![
@@ -36,7 +36,7 @@ fn submission() -> impl Strategy<Value = Submission> {
     )
 }
 
-/// Who has the token may cancel a job; so it is only asked of others than the honest one's.
+/// Anybody with the token may cancel a job, so requests that do concern jobs other than the honest one's.
 fn request() -> impl Strategy<Value = Request> {
     let job = || prop_oneof![1u32..4, Just(u32::MAX)];
     let any_job = || prop_oneof![0u32..3, Just(u32::MAX)];
@@ -84,7 +84,7 @@ fn up() -> impl Strategy<Value = Up> {
                 }
             }
         ),
-        // It has no room, so that it is given nothing.
+        // It has no room, so it is given nothing.
         (term.clone(), first.clone(), results()).prop_map(|(term, first, results)| Up::Report {
             term,
             first,
@@ -105,7 +105,7 @@ fn up() -> impl Strategy<Value = Up> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Messages that are unknown, late, doubled or of others change no task of the honest client: each ends once, with the result of who had it.
+    /// Messages that are unknown, late, repeated or another's change no task of the honest client: each ends once, with the result of its holder.
     #[test]
     fn whatever_is_said_each_task_has_its_result_once(said_first in prop::collection::vec(up(), 0..20), ups in prop::collection::vec(up(), 0..60)) {
         let (mut store, mut durable) = begun();
@@ -127,7 +127,7 @@ proptest! {
             let sent: Vec<Submission> = std::mem::take(&mut results);
             let count = sent.len() as u64;
             durable.receive(NOW, WORKER, Up::Report { term: 1, first, room: 1, results: sent.clone() });
-            // It comes again.
+            // The report is repeated.
             durable.receive(NOW, WORKER, Up::Report { term: 1, first, room: 1, results: sent });
             first += count;
             sync(&mut store, &mut durable);

@@ -1,4 +1,4 @@
-//! Failed tasks that run again: places in the order of results, and sub-tasks of the run that has failed.
+//! Failed tasks that run again: places in the order of results, and sub-tasks of the failed run.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -27,7 +27,7 @@ fn retry_by(nonce: u128, store: &mut Memory, durable: &mut super::super::Durable
     count.unwrap_or_else(|| panic!("{answers:?}"))
 }
 
-/// Reads results in the order in which they came, from a place. Returns their numbers, the place behind and whether they are all.
+/// Reads results in order of completion, from a place. Returns their numbers, the place after them, and whether they are all.
 fn read(durable: &mut super::super::Durable, from: u64) -> (Vec<u64>, u64, bool) {
     said(durable);
     ask(durable, Request::Read { job: 0, by: By::Completion, from, most: 100 });
@@ -50,11 +50,11 @@ fn who_reads_results_gets_all_of_them_though_failed_ones_run_again_and_the_pool_
     let (numbers, place, over) = read(&mut durable, 0);
     assert_eq!((numbers.len(), place, over), (3, 3, true));
     assert_eq!(retry(&mut store, &mut durable), 1);
-    // The last place is that of the one that runs again.
+    // The last place belongs to the task that runs again.
     let mut durable = world::take_up(&mut store);
     work(&mut store, &mut durable, &mut 0, |_| Ending::Value(Bytes::from(&[2][..])));
     assert_eq!(read(&mut durable, place), (vec![2], 4, true));
-    // The journal says so as well, once more.
+    // The journal agrees, after another restart.
     let mut durable = world::take_up(&mut store);
     assert_eq!(read(&mut durable, place), (vec![2], 4, true));
 }
@@ -65,7 +65,7 @@ fn a_journal_whose_tasks_have_run_again_and_again_is_sound() {
     let (mut store, mut durable) = begun();
     job_of(&mut durable, TASKS, Options::default());
     sync(&mut store, &mut durable);
-    // As if each had failed 300 times: that takes longer than it tells.
+    // As if each had failed 300 times, which would take too long to do.
     let mut record = store.load().jobs[0].1.clone();
     record.again.places = 300 * TASKS;
     store.commit(&[Change::Job(0, record)]).unwrap();
@@ -78,7 +78,7 @@ fn a_journal_whose_tasks_have_run_again_and_again_is_sound() {
     assert_eq!(read(&mut durable, 300 * TASKS + 1).0.len(), 100);
 }
 
-/// Task 0 has added two sub-tasks, one of which has failed while the other one runs.
+/// Task 0 has added two sub-tasks; one has failed while the other is running.
 fn half_failed() -> (Memory, super::super::Durable) {
     let (mut store, mut durable) = begun();
     job_of(&mut durable, 1, Options::default());
@@ -89,7 +89,7 @@ fn half_failed() -> (Memory, super::super::Durable) {
     (store, durable)
 }
 
-/// Task 0 runs and adds two sub-tasks; the first that is given out fails, and the other one runs on.
+/// Task 0 runs and adds two sub-tasks; the first one handed out fails, and the other keeps running.
 fn add_two(store: &mut Memory, durable: &mut super::super::Durable, mut first: u64) {
     let term = durable.term;
     let report = |durable: &mut super::super::Durable, first: u64, room, results| {
@@ -137,7 +137,7 @@ fn a_task_runs_again_while_sub_tasks_of_the_run_that_failed_are_not_over() {
     assert_eq!(retry(&mut store, &mut durable), 1);
     assert_eq!(store.load().steps, [], "the family of the run that has failed is over");
     add_two(&mut store, &mut durable, 2);
-    // It can be made anew with the sub-tasks of the second run, and runs a third time.
+    // The pool can be rebuilt with the sub-tasks of the second run, and the task runs a third time.
     let mut durable = world::take_up(&mut store);
     assert!(store.ended(0, 0).unwrap().unwrap().result.is_err());
     assert_eq!(retry(&mut store, &mut durable), 1);
@@ -160,7 +160,7 @@ fn a_retry_that_was_answered_is_not_lost_with_the_pool() {
 const ROOT: Name = Name { job: 0, number: 0, sub: 0, run: 0 };
 const OTHER: Processor = Processor { node: 3, number: 3 };
 
-/// A processor that had no acknowledgement sends a result again.
+/// A processor that got no acknowledgement sends a result again.
 fn comes_again(store: &mut Memory, durable: &mut super::super::Durable, name: Name) -> Vec<Down> {
     let result = Submission {
         task: crate::wire::TaskId { index: 0, generation: 0 },
@@ -197,14 +197,14 @@ fn a_result_of_before_a_task_was_to_run_again_is_not_taken_for_it_by_any_pool() 
         assert_eq!(durable.pool.counts().ignored, 1);
         assert!(store.ended(0, 0).unwrap().is_none(), "it is to run again, and has not");
     }
-    // A processor that computes it since before does not go on with it.
+    // A processor that has been running the earlier run does not continue it.
     let (fingerprint, offer) = (world::FINGERPRINT, Resources::none().cpus(1));
     next.receive(NOW, OTHER, Up::Hello { fingerprint, offer, held: vec![ROOT], of: 0 });
     let welcome = Down::Welcome { term: 2, number: 2, is_known: true, held: Vec::new() };
     assert!(said(&mut next).contains(&welcome));
     let name = given(&mut store, &mut next).name.unwrap();
     assert_eq!(name, Name { run: 1, ..ROOT });
-    // Of this run it counts, whichever pool it comes to.
+    // A result of this run counts, whichever pool receives it.
     let mut last = world::take_up(&mut store);
     comes_again(&mut store, &mut last, name);
     assert_eq!(store.ended(0, 0).unwrap().unwrap().result, Ok(Bytes::from(&[9][..])));
@@ -247,7 +247,7 @@ fn what_runs_again_is_written_as_ranges_and_known_to_the_next_pool() {
     let runs = [0, 9_999, 10_000, 19_999].map(|number| next.jobs[&0].run_of(number));
     assert_eq!(runs, [1, 1, 0, 1]);
     assert_eq!(work(&mut store, &mut next, &mut 0, fails).len(), 19_999);
-    // A journal that says what cannot be is damaged.
+    // A journal with impossible content counts as damaged.
     store.commit(&[Change::Unended(0, 19_999..20_001, 1)]).unwrap();
     let (saved, kinds) = (store.load(), (1, world::FINGERPRINT));
     let restored = super::super::Durable::restore(

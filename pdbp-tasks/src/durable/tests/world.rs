@@ -21,15 +21,15 @@ pub(super) use small::Happens;
 pub(super) const FINGERPRINT: u64 = 7;
 const WORKERS: usize = 3;
 const STEPS: usize = 400;
-/// Tasks of a job of a random world: the first is `once`.
+/// Tasks of a job in a random world; the first is `once`.
 const TASKS: u64 = 6;
-/// One that is given results of others; the last one waits for others.
+/// The task that receives results of others. The last task waits for others.
 const JOIN: u64 = 4;
 const JOINED: [u64; 2] = [1, 2];
 const AFTER: [u64; 2] = [0, 4];
 const CLIENT: Processor = Processor { node: 9, number: 9 };
 
-/// A pool that takes a journal up, as its driver does.
+/// Opens the journal as a new pool's driver does.
 pub(super) fn take_up(store: &mut Memory) -> Durable {
     take_up_with(store, None)
 }
@@ -49,18 +49,18 @@ fn take_up_with(store: &mut Memory, flaw: Option<Flaw>) -> Durable {
     durable
 }
 
-/// The value of a run, as others see it; 0: it counts as failed.
+/// The value of a run, as other tasks receive it; 0: it counts as failed.
 fn value_of(bytes: &[u8]) -> u64 {
     if judged(bytes) { 0 } else { wire::decode(bytes).unwrap() }
 }
 
-/// Every fourth run of some tasks, or of what they have added, counts as failed, beginning with the first.
+/// Every fourth run of some tasks, or of their sub-tasks, counts as failed, beginning with the first.
 fn judged(bytes: &[u8]) -> bool {
     let value: u64 = wire::decode(bytes).unwrap();
     matches!(value >> 9 & 7, 3 | 5) && value & 3 == 1
 }
 
-/// A name that all runs of a task have.
+/// The name common to all runs of a task.
 fn of_all_runs(name: Name) -> Name {
     Name { run: 0, ..name }
 }
@@ -72,7 +72,7 @@ struct Host {
     up: VecDeque<Up>,
     down: VecDeque<Down>,
     runs: Option<Assignment>,
-    /// Names of results by number, as far as they were said to be safe.
+    /// Names of results by number, up to the last one acknowledged.
     results: Vec<Option<Name>>,
 }
 
@@ -95,38 +95,38 @@ pub(super) struct World {
     flaw: Option<Flaw>,
     now: Duration,
     store: Memory,
-    /// Groups that were written and not synced.
+    /// Groups that are written but not synced.
     written: VecDeque<Group>,
-    /// Reports of links that are gone.
+    /// Reports from lost links.
     late: Vec<(Processor, Up)>,
     pool: Durable,
     hosts: Vec<Host>,
     client: Client,
     born: u64,
-    /// How often what has run: each run gives another value, as if the input had been run anew.
+    /// How often each task has run: each run returns another value, as if its input had been run afresh.
     runs: BTreeMap<Name, u64>,
-    /// What each task of the client needs, and its options.
+    /// The chunk with the dependencies and options of each task of the client.
     chunks: BTreeMap<Name, Chunk>,
-    /// What is on the disk, told a second time.
+    /// A second record of what is on disk.
     names: BTreeSet<Name>,
     values: BTreeMap<Name, u64>,
     took: BTreeSet<Name>,
     started: BTreeMap<Name, u32>,
-    /// How often tasks that run again had run before: what came of that is not theirs.
+    /// How many runs a task had before it was to run again: results of those do not count any more.
     stale: BTreeMap<Name, u64>,
-    /// Tasks of the client that were over when this pool began, and do not run again.
+    /// Tasks of the client that were over when this pool began, and are not to run again.
     over: BTreeSet<Name>,
-    /// The same of those of which it is not on the disk yet that they run again, the first of each in front.
+    /// Tasks that are to run again, and their runs so far, while that is not on disk yet; the earliest entry of each comes first.
     running_again: VecDeque<(Name, u64)>,
-    /// In which run each runs again: not every request that something does concerns it.
+    /// The latest run in which each was to run again; not every retry request concerns every task.
     again: BTreeMap<Name, u32>,
-    /// Tasks of the client that have failed at some time, and those of which a sub-task has.
+    /// Tasks of the client that have ever failed, and those of which a sub-task has.
     failed: BTreeSet<Name>,
     failing: BTreeSet<Name>,
-    /// Names that sub-tasks have had.
+    /// Names ever given to sub-tasks.
     used: BTreeSet<Name>,
     faults: bool,
-    /// All that can happen in it is tried out.
+    /// Whether everything that can happen in this world is tried.
     is_small: bool,
 }
 
@@ -235,10 +235,10 @@ impl World {
         assert_eq!(saved.ended.len() as u64, ended);
     }
 
-    /// What was written and not synced is lost, and so are all links.
+    /// Loses everything written but not synced, and all links.
     fn kill_pool(&mut self) {
         self.written.clear();
-        // The client asks again for the same, unless that the task had ended is lost as well.
+        // The client repeats its retry, unless the task's end was lost as well.
         for (name, runs) in self.running_again.drain(..).filter(|(name, _)| self.values.contains_key(name)) {
             self.stale.entry(name).or_insert(runs);
         }
@@ -250,7 +250,7 @@ impl World {
         self.client.asked = false;
     }
 
-    /// A link is lost, and what is on it; the next one is another processor's, as the pool sees it.
+    /// Loses a link and what is in flight on it. To the pool, the next link belongs to another processor.
     fn unlink(&mut self, place: usize) {
         let born = self.born;
         self.born += 1;
@@ -264,7 +264,7 @@ impl World {
         self.pool.lose_node(gone.node);
     }
 
-    /// A report arrives all the same, at whatever pool there is now, and perhaps again.
+    /// A report from a lost link arrives after all, at the current pool, and perhaps again later.
     fn arrive_late(&mut self) {
         if self.late.is_empty() {
             return;

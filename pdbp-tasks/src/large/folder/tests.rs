@@ -1,4 +1,4 @@
-//! Large values beside a journal: what stays, what goes, and when.
+//! Large values beside a journal: which are kept, which are deleted, and when.
 
 use super::*;
 use crate::resources::Resources;
@@ -14,7 +14,7 @@ fn ended(job: u32, number: u64) -> Change {
     Change::Ended(job, number, Ended { head, result: Ok(Bytes::from(&[][..])) })
 }
 
-/// A task has added another.
+/// The submission of a task that has added another.
 fn took(job: u32, number: u64) -> Change {
     let sub = SubTask {
         kind: KindId(0),
@@ -30,7 +30,7 @@ fn took(job: u32, number: u64) -> Change {
 
 const NAME: Name = Name { job: 0, number: 7, sub: 0, run: 0 };
 
-/// A journal with its folder, of which pools are killed: they are dropped as they are.
+/// A journal with its folder. Its pools are killed by dropping them as they are.
 struct Place {
     directory: tempfile::TempDir,
     memory: Memory,
@@ -77,12 +77,12 @@ fn what_a_result_names_is_there_after_a_kill_at_any_moment_and_what_other_runs_w
     let (folder, _) = place.pool();
     let [first, other] = [1, 2].map(|_| write(&folder, LargeBy::Task(NAME), 0, 0, b"one").unwrap());
     assert_eq!(write(&folder, LargeBy::Task(NAME), first, 3, b"two").unwrap(), first);
-    // The answer was lost with the pool: it comes again at the next one, whose numbers are others.
+    // The answer was lost with the pool, so the piece is sent again to the next one, which numbers values differently.
     let (folder, mut store) = place.pool();
     write(&folder, LargeBy::Task(NAME), first, 3, b"two").unwrap();
     assert_eq!(read(&folder, first).unwrap(), b"onetwo", "a run reads what it has written");
     assert!(write(&folder, LargeBy::Task(NAME), 0, 0, b"").unwrap() > other);
-    // Killed between the values and the record of the result.
+    // Killed between syncing the values and recording the result.
     folder.keep(&[Change::Keeps(NAME, vec![first])]).unwrap();
     let (folder, _) = place.pool();
     assert_eq!((read(&folder, first).unwrap(), place.files().len()), (b"onetwo".to_vec(), 3));
@@ -109,12 +109,13 @@ fn a_pool_that_was_killed_before_it_tidied_is_followed_by_one_that_does() {
     for by in [of(0, 1, 0), of(0, 2, 0), of(0, 3, 9), of(1, 1, 0), LargeBy::Client(1)] {
         write(&folder, by, 0, 0, b"bytes").unwrap();
     }
-    // Behind the back of the folder, as if it had died after the commit: task 2 of job 0 and what task 3 has added are over, job 1 is forgotten.
+    // Committed without the folder, as if the pool had died after the commit: task 2 of job 0 and the sub-tasks of task 3 are over, job 1 is
+    // forgotten.
     place.memory.commit(&[ended(0, 2), Change::FamilyOver(0, 3), Change::Forget(1)]).unwrap();
     fs::write(place.directory.path().join("jobs.large/notes.txt"), "of somebody").unwrap();
     place.pool();
     assert_eq!(place.files(), [format!("0.{}.1.0", (1u64 << 32) + 1), "notes.txt".into()]);
-    // When its job is cancelled that of task 1 goes.
+    // When its job is cancelled, the value of task 1 is deleted.
     let (_, mut store) = place.pool();
     store.commit(&[Change::Job(0, record(true))]).unwrap();
     assert_eq!(place.files(), ["notes.txt"]);
@@ -135,14 +136,14 @@ fn what_clients_write_stays_and_nobody_writes_to_values_of_others() {
     }
     let error = write(&folder, LargeBy::Client(0), value, 9, b"x").unwrap_err().to_string();
     assert!(error.contains("has 5 bytes, not 9"), "{error}");
-    // The pool is killed, and killed again.
+    // The pool is killed twice.
     let (folder, _) = place.pool();
     write(&folder, LargeBy::Client(0), value, 5, b"s").unwrap();
     folder.answer(LargeRequest::Finish { number: value }).unwrap();
     let (folder, _) = place.pool();
     folder.answer(LargeRequest::Finish { number: value }).unwrap();
     assert!(write(&folder, LargeBy::Client(0), value, 6, b"x").is_err(), "it is whole");
-    // A result of a task that has not written it does not take it, nor one that nobody has.
+    // A result of a task that did not write the value does not affect it, nor does one that names an unknown value.
     folder.keep(&[Change::Keeps(NAME, vec![value, 77])]).unwrap();
     let (folder, _) = place.pool();
     assert_eq!(read(&folder, value).unwrap(), b"inputs");
@@ -159,7 +160,7 @@ fn nothing_is_begun_for_tasks_that_are_over_and_so_nothing_is_left_of_them() {
     for by in [of(0, 3, 9, 0), of(0, 4, 0, 0), of(0, 4, 0, 1), of(1, 1, 0, 0), LargeBy::Client(1)] {
         write(&store.folder, by, 0, 0, b"bytes").unwrap();
     }
-    // Its family is over, a run that was not the last one has it, its job is cancelled: copies and lost processors write on.
+    // The family is over, another run's result was taken, the job is cancelled: copies and lost processors still write.
     store.commit(&[Change::FamilyOver(0, 3), ended(0, 4), Change::Job(1, record(true))]).unwrap();
     assert!(place.files().is_empty(), "{:?}", place.files());
     for by in [of(0, 3, 9, 0), of(0, 4, 0, 0), of(1, 1, 0, 0), of(1, 2, 0, 0), LargeBy::Client(1)] {
@@ -177,7 +178,7 @@ fn a_value_whose_job_is_forgotten_while_it_is_finished_goes_with_it() {
     let (folder, mut store) = place.pool();
     let value = write(&folder, LargeBy::Client(0), 0, 0, b"input").unwrap();
     store.commit(&[Change::Forget(0)]).unwrap();
-    // As its thread found it before: the file is not there any more, or was written anew.
+    // As the journal's thread may find it: the file has gone, or was written anew.
     assert!(folder.keep_one(value, Of::Client(0)).is_err());
     fs::write(folder.path_of(value, Of::Client(0)), b"input").unwrap();
     assert!(folder.keep_one(value, Of::Client(0)).is_err());

@@ -1,9 +1,9 @@
-//! A journal on the disk, after errors of the system and beside other pools.
+//! A journal on disk after system errors, and used by several pools.
 
 use super::*;
 use crate::wire::Bytes;
 
-/// It was begun anew, without what was in it, and the pool went on with that.
+/// It used to be created again, empty, and the pool continued with that.
 #[test]
 fn a_journal_that_is_gone_after_an_error_is_not_begun_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -28,7 +28,7 @@ fn a_journal_that_is_gone_after_an_error_is_not_begun_again() {
     }
 }
 
-/// Its lock is free for a moment while it is opened anew.
+/// Its lock is free for a moment while it is reopened.
 #[test]
 fn a_journal_that_another_pool_has_taken_up_meanwhile_is_left_to_it() {
     let folder = tempfile::tempdir().unwrap();

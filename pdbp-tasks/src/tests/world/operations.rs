@@ -1,11 +1,11 @@
-//! What can happen in a world.
+//! The operations of a world.
 
 use proptest::prelude::*;
 
 use super::{NODES, PROCESSORS};
 use crate::wire::{Options, TaskId};
 
-/// One thing that happens.
+/// One operation.
 #[derive(Clone, Debug)]
 pub(in crate::tests) enum Operation {
     Add {
@@ -16,7 +16,7 @@ pub(in crate::tests) enum Operation {
         options: Options,
         what: usize,
     },
-    /// A processor does one thing.
+    /// A processor takes a step.
     Step(usize),
     /// The next message of a processor arrives.
     Up(usize),
@@ -27,15 +27,15 @@ pub(in crate::tests) enum Operation {
     Crash(usize),
     /// A node dies with all its processors. Others take their places.
     LoseNode(u16),
-    /// The pool takes a processor for lost that lives on.
+    /// The pool gives up a processor that lives on.
     GiveUp(usize),
-    /// A submission arrives again, from the same or another processor.
+    /// A submission arrives again, from the same processor or another.
     Again {
         from: usize,
         which: usize,
         as_from: usize,
     },
-    /// A submission that nobody made.
+    /// A forged submission.
     Forge {
         from: usize,
         task: TaskId,
@@ -43,7 +43,7 @@ pub(in crate::tests) enum Operation {
         failed: bool,
     },
     Cancel(usize),
-    /// A client reads so many results of its job.
+    /// A client reads this many results of its job.
     Read {
         job: usize,
         count: usize,
@@ -75,7 +75,7 @@ pub(in crate::tests) fn operations() -> impl Strategy<Value = Vec<Operation>> {
         1 => (host(), id, 0u32..4, any::<bool>())
             .prop_map(|(from, task, attempt, failed)| Operation::Forge { from, task, attempt, failed }),
     ];
-    // Cancelled late in the one job, so that there is something to cancel.
+    // One job is cancelled late, so that there is something to cancel.
     let end = prop::option::weighted(0.3, Just(Operation::Cancel(1)));
     (prop::collection::vec(one, 1..150), end, prop::collection::vec(host().prop_map(Operation::Step), 0..10))
         .prop_map(|(mut all, cancel, rest)| {

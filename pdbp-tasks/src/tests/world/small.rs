@@ -1,11 +1,11 @@
-//! Worlds in which all that can happen is tried out: see [the search](super::super::exhaustive).
+//! Worlds that are searched exhaustively: see [the search](super::super::exhaustive).
 
 use super::{Behaviour, Label, Operation, World};
 use crate::pool::Flaw;
 use crate::worker::Step;
 
 impl World {
-    /// One of so many processors in which all that can happen can be counted, with the tasks of a script. No client adds any more.
+    /// A world small enough to be searched exhaustively, with this many processors and the tasks of a script. Clients add nothing more.
     pub(in crate::tests) fn small(
         processors: usize,
         script: fn(Label) -> Behaviour,
@@ -19,7 +19,7 @@ impl World {
         world
     }
 
-    /// Two worlds with the same text go on in the same way.
+    /// The state as text: worlds with the same text behave alike.
     pub(in crate::tests) fn digest(&self) -> String {
         format!("{}{:?}{:?}", self.pool.digest(), self.hosts, self.now)
     }
@@ -28,7 +28,7 @@ impl World {
         self.pool.is_empty() && self.hosts.iter().all(|host| host.over)
     }
 
-    /// What can happen next by itself: messages arrive, processors work.
+    /// The operations possible without a fault: messages arrive, processors work.
     pub(in crate::tests) fn possible(&self) -> Vec<Operation> {
         let mut all = Vec::new();
         for (place, host) in self.hosts.iter().enumerate() {
@@ -40,7 +40,7 @@ impl World {
         all
     }
 
-    /// Submissions that a processor has made.
+    /// How many submissions a processor has made.
     pub(in crate::tests) fn submitted(&self, place: usize) -> usize {
         self.hosts.get(place).map_or(0, |host| host.submitted.len())
     }

@@ -1,4 +1,4 @@
-//! What a world holds against what its disk has.
+//! Checks of a world against what its disk holds.
 
 use super::{World, judged, of_all_runs, value_of};
 use crate::pool::Step as Noted;
@@ -6,19 +6,19 @@ use crate::store::Change;
 use crate::wire::{self, Assignment, Chunk, Ending, Name};
 
 impl World {
-    /// Whose value this is.
+    /// The task whose value this is.
     fn ran(&self, value: u64) -> Name {
         let (sub, number, job) = (value >> 12, value >> 9 & 7, value >> 8 & 1);
         Name { job: job as u32, number, sub, run: 0 }
     }
 
-    /// The result of a run that was over before its task was to run again is nobody's.
+    /// Checks that a result is not one of a run that ended before its task was to run again.
     fn check_run(&self, name: Name, count: u64) {
         let stale = self.stale.get(&name).copied().unwrap_or(0);
         assert!(count > stale, "{name} runs again after {stale} runs, and has what came of run {count}");
     }
 
-    /// What the disk has now.
+    /// Records a change that is now on disk.
     pub(super) fn note(&mut self, change: &Change) {
         match change {
             Change::Added(job, first, chunk) => {
@@ -49,7 +49,7 @@ impl World {
                 }
             }
             Change::Ended(job, number, ended) => {
-                // What must not be started again may have none, and so may what needs it, and one whose sub-task has failed.
+                // A task may end without a value if it must not be started again, if one that it needs has none, or if a sub-task has failed.
                 let name = Name { job: *job, number: *number, sub: 0, run: 0 };
                 let value = match &ended.result {
                     Ok(bytes) => {
@@ -98,7 +98,7 @@ impl World {
         }
     }
 
-    /// Nothing is handed out that is not on the disk, nor what rests on something that is not.
+    /// Checks that a hand-out is on disk, with all that it rests on.
     pub(super) fn check_hand_out(&mut self, task: &Assignment) {
         let name = of_all_runs(task.name.expect("all have names"));
         assert!(self.names.contains(&name), "{name} is handed out and not durable");
@@ -119,7 +119,7 @@ impl World {
         }
     }
 
-    /// What a task of the client needs is on the disk, and is what it is given.
+    /// Checks that the dependencies of a client's task are on disk, and that it receives their values.
     fn check_needed(&self, name: Name, input: &[u8]) {
         let (value, chunk) =
             (|number| self.values.get(&Name { number, ..name }).copied(), &self.chunks[&name]);
@@ -131,18 +131,18 @@ impl World {
         }
     }
 
-    /// What is acknowledged is on the disk, or was superseded by another result that is.
+    /// Checks that acknowledged results are on disk, or were superseded by another result that is.
     pub(super) fn check_taken(&self, place: usize, up_to: u64) {
         for name in self.hosts[place].results[..up_to as usize].iter().flatten() {
             let plain = of_all_runs(*name);
             if self.took.contains(&plain) || self.values.contains_key(&plain) {
                 continue;
             }
-            // Of a run that is over: its task runs again, and how that ends is not how this one has.
+            // This run is over and its task runs again, perhaps with another result.
             if self.again.get(&plain).is_some_and(|run| *run > name.run) {
                 continue;
             }
-            // Another's result was taken, or the task is over for another reason: that is durable as well.
+            // Another run's result was taken, or the task ended for another reason; either is durable.
             let is_written = self.written.iter().any(|group| {
                 group.changes.iter().any(|change| match change {
                     Change::Ended(job, number, _) => (*job, *number, 0) == (name.job, name.number, name.sub),

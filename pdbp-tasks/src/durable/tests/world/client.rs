@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use super::{AFTER, CLIENT, FINGERPRINT, JOIN, JOINED, TASKS, World, encode};
 use crate::wire::{self, Answer, By, Chunk, Down, Inputs, KindId, Name, Options, Request, Up};
 
-/// The client: one request at a time, again when there is no answer.
+/// The client makes one request at a time, and repeats it when no answer comes.
 #[derive(Clone, Default)]
 pub(super) struct Client {
     pub(super) id: u64,
@@ -15,17 +15,17 @@ pub(super) struct Client {
     pub(super) up: VecDeque<Up>,
     pub(super) down: VecDeque<Down>,
     pub(super) read: u64,
-    /// Values by number, of the job that it waits for.
+    /// Values by number, for the job that it waits for.
     pub(super) came: BTreeMap<u64, u64>,
     pub(super) done: u32,
-    /// By this request, which has no answer yet, what has failed is to run again.
+    /// Nonce of the retry request that has no answer yet.
     pub(super) retries: Option<u128>,
-    /// How many such there were, of each job.
+    /// How many retry requests each job has had.
     pub(super) nonces: BTreeMap<u32, u32>,
 }
 
 impl Client {
-    /// How often tasks of a job may run again.
+    /// The most retries that a job may have had.
     pub(super) fn wished(&self, job: u32) -> u32 {
         self.nonces.get(&job).copied().unwrap_or(0)
     }
@@ -38,7 +38,7 @@ impl Client {
 }
 
 impl World {
-    /// The client asks what comes next, if it waits for nothing.
+    /// Makes the client's next request, unless it is waiting for an answer.
     pub(super) fn client_step(&mut self) {
         let again = self.faults && self.random(10) == 0;
         if self.client.done < self.client.jobs && (!self.client.asked || again) {
@@ -94,7 +94,7 @@ impl World {
                 assert_eq!(job, self.client.done, "a job that was begun is another");
                 self.client.stage += 1;
             }
-            // So many run again.
+            // This many tasks run again.
             Answer::Done(_) if self.client.stage > 3 => self.client.retries = None,
             Answer::Done(count) => {
                 let stage = self.client.stage;

@@ -1,4 +1,4 @@
-//! What can happen in a small world, one thing at a time.
+//! The possible events of a small world, one at a time.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::*;
 use crate::wire::{Inputs, Request};
 
-/// The second task adds another, whose result is its own.
+/// The second task adds a sub-task, whose result becomes its own.
 pub(super) fn behave(name: Name, value: Ending) -> (Ending, Vec<SubTask>) {
     if (name.number, name.sub) == (1, 0) {
         (Ending::Of(0), vec![sub(None, 1000)])
@@ -15,26 +15,26 @@ pub(super) fn behave(name: Name, value: Ending) -> (Ending, Vec<SubTask>) {
     }
 }
 
-/// What happens next.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Happens {
-    /// The pool hears a processor.
+    /// The pool receives a message of a processor.
     Hear(usize),
-    /// A processor hears all that the pool has said.
+    /// A processor receives all messages of the pool.
     Told(usize),
-    /// What a processor runs ends.
+    /// The running task of a processor ends.
     Ends(usize),
-    /// A group is durable.
+    /// A group becomes durable.
     Sync,
-    /// Nothing else is under way: time passes.
+    /// Time passes, since nothing else is in flight.
     Later,
-    /// The pool is killed, and the next one takes the journal up.
+    /// The pool is killed, and the next one opens the journal.
     KillPool,
     /// A link is lost.
     Unlink(usize),
-    /// A processor is killed, and another one comes.
+    /// A processor is killed and replaced.
     Crash(usize),
-    /// A report of a link that is gone arrives.
+    /// A report from a lost link arrives.
     Late(usize),
 }
 
@@ -69,7 +69,7 @@ impl Clone for World {
 }
 
 impl World {
-    /// Two processors, and a job that is in the journal: a task, and one that is given its result and adds another.
+    /// Two processors, and a job that is in the journal: a task, and one that receives its result and adds another.
     pub(in super::super) fn small(flaw: Option<Flaw>, options: Options) -> Self {
         let mut world = Self::new(1, flaw);
         (world.is_small, world.faults, world.client.jobs) = (true, false, 0);
@@ -92,7 +92,7 @@ impl World {
         world
     }
 
-    /// What can happen without anything going wrong.
+    /// The events that can happen without a fault.
     pub(in super::super) fn possible(&self) -> Vec<Happens> {
         let mut possible = Vec::new();
         for (place, host) in self.hosts.iter().enumerate() {
@@ -107,7 +107,7 @@ impl World {
         possible
     }
 
-    /// Whether all is over, and nothing under way.
+    /// Whether all is over and nothing is in flight.
     pub(in super::super) fn is_over(&self) -> bool {
         let is_over =
             self.possible() == [Happens::Later] && self.pool.active.is_empty() && self.pool.pool.is_empty();
@@ -117,7 +117,7 @@ impl World {
         is_over
     }
 
-    /// Reports of links that are gone.
+    /// How many reports from lost links may still arrive.
     pub(in super::super) fn late(&self) -> usize {
         self.late.len()
     }
@@ -159,7 +159,7 @@ impl World {
         self.poll();
     }
 
-    /// A processor does what it can until it runs something, or has to wait.
+    /// Lets a processor act until it runs something or has to wait.
     fn settle(&mut self, place: usize) {
         let host = &mut self.hosts[place];
         while host.runs.is_none() {
@@ -172,7 +172,7 @@ impl World {
         }
     }
 
-    /// The state as text, without what only makes it faster and numbers that only grow.
+    /// The state as text, without caches and ever-growing numbers.
     pub(in super::super) fn digest(&self) -> String {
         let (mut text, pool) = (self.pool.pool.digest(), &self.pool);
         let since = |group: &u64| group.saturating_sub(pool.durable);
@@ -181,7 +181,7 @@ impl World {
             self.written.iter().map(|group| (since(&group.number), &group.changes)).collect();
         let jobs: Vec<_> = pool.jobs.values().map(super::super::super::Batch::digest).collect();
         let waiting_for: BTreeMap<_, _> = pool.waiting_for.iter().collect();
-        // Nothing can fail in memory.
+        // Writing to a string cannot fail.
         let _ = write!(
             text,
             "{}{waiting:?}{written:?}{jobs:?}{waiting_for:?}{:?}{:?}{:?}{:?}{:?}",
