@@ -1,5 +1,5 @@
 //! Deliberate faults, to check that tests detect them: at node 1 (or 0, the primary), from a certain block of a posted link on, and
-//! in how a host uses its endpoint. Faults that were put into the endpoint itself by hand are listed in `CONTRIBUTING.md`.
+//! in how a host uses its endpoint. Faults of the endpoint itself are those of `pdbp_core::flaw`.
 
 use pdbp_core::Event;
 use pdbp_core::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, CDU_HEADER, CduClass, Cdus, flag};
