@@ -1,4 +1,4 @@
-//! What can go wrong, for programs.
+//! Errors reported to programs.
 
 use std::fmt;
 use std::sync::Arc;

@@ -123,7 +123,7 @@ fn families(seen: &Seen) -> Vec<Family> {
     families
 }
 
-/// What nodes offer, and what of it is in use.
+/// The resources that nodes offer, and how much of them is in use.
 fn resources(seen: &Seen) -> [Family; 4] {
     let mut offered = Family::gauge("offered", "Resources that nodes offer, by name");
     let mut used = Family::gauge("used", "Resources in use, by name");

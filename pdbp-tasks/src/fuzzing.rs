@@ -119,7 +119,7 @@ impl Place {
         Self { store, durable, now: Duration::from_secs(1), term, results: Vec::new(), sent: 0 }
     }
 
-    /// The next pool, to which the honest processor comes.
+    /// Starts the next pool, which the honest processor joins.
     fn take_up(&mut self) {
         (self.durable, self.term) = taken_up(&mut self.store);
         (self.results, self.sent) = (Vec::new(), 0);
@@ -153,7 +153,7 @@ impl Place {
         }
     }
 
-    /// The honest processor reports what it has done, is given more, and does that; and all is made durable.
+    /// Lets the honest processor report its results and run its next tasks, and makes everything durable.
     fn round(&mut self) {
         self.now += Duration::from_secs(1);
         let (results, first) = (std::mem::take(&mut self.results), self.sent);
@@ -187,7 +187,7 @@ impl Place {
 mod tests {
     use super::*;
 
-    /// They begin where it is interesting.
+    /// The seeds start the fuzzer at valid messages.
     #[test]
     fn the_seeds_are_messages() {
         for (name, seed, is_up) in [

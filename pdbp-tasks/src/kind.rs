@@ -9,8 +9,8 @@ use crate::error::Error;
 use crate::scope::{Given, Scope};
 use crate::wire::{self, Bytes, Ending, Failure, KindId};
 
-/// Version of the messages between processors and pool. 2: results name the large values that they are made of. 3: names have a run, pools a
-/// number.
+/// Version of the messages between processors and pool. 2: results name the large values that they are made of. 3: names include a run, and pools
+/// have a number.
 const WIRE: &str = "3";
 
 /// A registered function from `I` to `O`.

@@ -34,7 +34,7 @@
 //! $ pdbp-tasks output 127.0.0.1:7210 --token-file token 0 --keep-order
 //! ```
 //!
-//! The other commands are `status`, `wait`, `cancel`, `retry`, `forget`, `explain` and `report`; `--help` after each says more. Programs use
+//! The other commands are `status`, `wait`, `cancel`, `retry`, `forget`, `explain` and `report`; each accepts `--help`. Programs use
 //! `Program::serve`, `Program::work` and `net::Remote`; `examples/kill.rs` shows all three.
 //!
 //! * What a client adds is acknowledged once it is in the journal. So is a result; the processor that computed it keeps it until then.
@@ -51,7 +51,7 @@
 //!   `RemoteJob::write_large` and `Remote::read_large`; a pool served without a journal keeps no large values, and says so.
 //! * Clients add tasks that depend on others (data and order) as the pool's own process does: `net::RemoteJob`. Such a task enters the pool when all
 //!   its dependencies are durable, and gets their results from the journal. If a dependency fails, the task is not run; `retry` runs both again.
-//! * Each pool counts retries, and nodes that were lost with a task, anew.
+//! * Each pool starts its counts of retries, and of nodes lost with a task, from zero.
 //! * While the file cannot be written (the disk is full) nothing is handed out or acknowledged; `status`, `wait` and `explain` say why, and the pool goes on by
 //!   itself when there is room. These three are answered from what is in the journal, and never wait for the disk. A foreign file, or one in use, is refused and left
 //!   as it is. A damaged one is refused as well; by then redb has rolled back a torn end, so make a copy first.
@@ -155,7 +155,7 @@
 //! random worlds (`PROPTEST_CASES=100000` with `the_pool_does_what_the_rules_say_whatever_happens`).
 //!
 //! # Figures
-//! `benches/tasks-peers`, all in one run on two processors that built and measured nothing else: compare only within a table. [Goals](#goals) lists where another one is faster and which aims are missed.
+//! `benches/tasks-peers`, all in one run on two processors that built and measured nothing else: compare only within a table. [Goals](#goals) lists where others are faster and which aims are missed.
 //!
 //! | functions, µs each | a task that does nothing | one there and back |
 //! |---|---|---|
@@ -228,7 +228,7 @@
 //! A million queued tasks with inputs of 8 bytes take 96 MB.
 //!
 //! Pools with a journal: `cargo bench -p pdbp-tasks --no-default-features --features net --bench journal`, one thread without sockets, by `chrt -r 1`, medians of
-//! three rounds, on a machine with other work (load 9) and a disk whose sync takes 0.1 to 2 ms. Such a disk tells nothing about the ratio to a plain log, which
+//! three rounds, on a machine with other work (load 9) and a disk whose sync takes 0.1 to 2 ms. Such a disk says nothing about the ratio to a plain log, which
 //! comes from runs in which a preloaded library sleeps for the given time in place of each sync:
 //!
 //! | what | | aim |

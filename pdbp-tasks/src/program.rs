@@ -272,7 +272,7 @@ impl Program {
                 .collect();
             let result = first.map(|node| attend(node, served, client));
             let slots: Vec<_> = slots.into_iter().map(|slot| slot.join()).collect();
-            // After the loss of a node the others cannot all meet.
+            // After the loss of a node the barrier could not complete.
             if spans && !served.has_lost.load(Ordering::Acquire) && !watches.iter().any(has_lost_one) {
                 farewell(nodes);
             }
@@ -319,7 +319,7 @@ fn compute(
     slot::run(node, kinds, (offer, keeps_large), watch).inspect_err(|e| served.fail(format!("{place}: {e}")))
 }
 
-/// Calls the client. The others wait for what follows, whatever happens in it.
+/// Calls the client, and closes the pool even if the client panics, since the other processes wait for that.
 fn attend(
     node: &Node,
     served: &Served,
@@ -346,6 +346,6 @@ fn has_lost_one(watch: &Watch) -> bool {
 
 /// Waits until all nodes are ready to leave.
 fn farewell(nodes: &[Node]) {
-    // If one has failed, the others do not wait for it for ever.
+    // A failed node must not hold up the others for ever.
     nodes.iter().for_each(|node| drop(node.barrier(FAREWELL)));
 }

@@ -111,7 +111,7 @@ impl Resources {
     }
 }
 
-/// What the tasks of a node hold of its resources at the moment.
+/// The resources that tasks on a node hold at the moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Used {
     cpus: u32,
@@ -122,7 +122,7 @@ pub(crate) struct Used {
 }
 
 impl Used {
-    /// What a task that needs this lacks of `offer`, given what is in use.
+    /// Which resources of `offer` are too scarce for `needs`, given what is in use.
     pub(crate) fn short(&self, offer: &Resources, needs: &Resources) -> Short {
         let used =
             |name: &str| self.names.iter().find(|(known, _)| known == name).map_or(0, |(_, count)| *count);
@@ -135,7 +135,7 @@ impl Used {
         }
     }
 
-    /// Takes what a task needs that is [short](Self::short) of nothing. Returns its GPUs.
+    /// Takes the resources of a task that is [short](Self::short) of nothing. Returns its GPUs.
     pub(crate) fn take(&mut self, needs: &Resources) -> u64 {
         self.cpus += needs.count_cpus();
         self.memory = self.memory.saturating_add(needs.memory);
@@ -174,7 +174,7 @@ impl Used {
     }
 }
 
-/// Which resources there are too few of.
+/// Which resources are too scarce.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Short {
     pub(crate) cpus: bool,
@@ -188,7 +188,7 @@ impl Short {
         self == Self::default()
     }
 
-    /// Of either.
+    /// Those scarce in either.
     pub(crate) fn with(self, other: Self) -> Self {
         Self {
             cpus: self.cpus || other.cpus,
@@ -198,7 +198,7 @@ impl Short {
         }
     }
 
-    /// Whether `needs` has any of it.
+    /// Whether `needs` includes any of them.
     pub(crate) fn concerns(self, needs: &Resources) -> bool {
         self.cpus
             || self.gpus && needs.gpus > 0

@@ -111,7 +111,7 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// The name of a task of a pool with a journal. It outlives the pool: the next one goes on with it from the journal.
+/// The name of a task of a pool with a journal. It outlives the pool: the next pool takes it over from the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Name {
     /// Its job.
@@ -343,13 +343,13 @@ pub struct Assignment {
 /// How a task ended on a processor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Submission {
-    /// Which.
+    /// The task.
     pub task: TaskId,
-    /// Of which hand-out.
+    /// Number of the hand-out.
     pub attempt: u32,
     /// Nanoseconds that it ran.
     pub ran_ns: u64,
-    /// What came of it.
+    /// Its outcome.
     pub ending: Ending,
     /// Tasks that it adds: they exist if and only if this submission is accepted.
     pub tasks: Vec<SubTask>,
@@ -357,7 +357,7 @@ pub struct Submission {
     pub large: Vec<u64>,
 }
 
-/// What came of a task on a processor.
+/// The outcome of a task on a processor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Ending {
     /// Its result.

@@ -132,7 +132,7 @@ impl<'a> Tasks<'a> {
         Ok(OfClient { store, served: self.served, job })
     }
 
-    /// Makes the pool's thread look at what has changed.
+    /// Wakes the pool's thread, which then handles what has changed.
     pub(crate) fn wake(&self) {
         if !self.served.asked.swap(true, Ordering::AcqRel) {
             if self.part.try_send(self.pool, &[]).is_err() {
@@ -233,8 +233,8 @@ impl<'t, O: DeserializeOwned> Job<'t, O> {
     }
 
     /// Adds a task for each input received, until all senders are gone. Unlike [`each`](Self::each), whose iterator may hold up results, it returns
-    /// results while there is no input yet: for input that somebody types, or that another program finds out. A bounded channel blocks the sender
-    /// while there is no room.
+    /// results while there is no input yet: for input that is typed, or that another program discovers. A bounded channel blocks the sender while
+    /// there is no room.
     ///
     /// ```
     /// use std::sync::mpsc;
@@ -250,7 +250,7 @@ impl<'t, O: DeserializeOwned> Job<'t, O> {
     ///     give.send(3).map_err(Error::other)?;
     ///     let (mut give, mut last) = (Some(give), 0);
     ///     for done in job.results() {
-    ///         // What comes next is made of this.
+    ///         // The next input is computed from this result.
     ///         last = done?.value;
     ///         give = give.filter(|give| last < 1000 && give.send(last).is_ok());
     ///     }
@@ -390,8 +390,7 @@ impl<J> New<J> {
         self
     }
 
-    /// Does not copy it when it takes long: as far as the pool can know, no two copies run at the same time. If its processor is lost, it runs
-    /// again.
+    /// Does not copy it when it takes long: to the pool's knowledge, no two copies run at the same time. If its processor is lost, it runs again.
     pub fn exclusive(mut self) -> Self {
         self.options.exclusive = true;
         self

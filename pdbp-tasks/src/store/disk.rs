@@ -18,7 +18,7 @@ use super::{Change, Ended, Head, Reader, Saved, Store, StoreError, key};
 use crate::unnamed::unnamed;
 use crate::wire::{self, Name};
 
-/// What the file is, and its term.
+/// Single numbers: the file's format, the term, the next job, the functions and the number of commits.
 const META: TableDefinition<&str, u64> = TableDefinition::new("pdbp-tasks");
 const JOBS: TableDefinition<u32, &[u8]> = TableDefinition::new("jobs");
 /// Numbers of pools, by term.

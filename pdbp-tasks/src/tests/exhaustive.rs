@@ -6,11 +6,6 @@
 //! operations and digests, which are nearly all of the code, in place of the 40 lines of `Search`, and 56 more packages. It would not report the
 //! path to a panic, which is how the oracle and the state machines themselves report errors. And its property that something eventually happens,
 //! which is what matters here, is not checked along paths that reach a state seen before, as its source says.
-//!
-//! This is a depth-first search over states that were not seen before, and not `stateright` 0.31, the checker that one would take otherwise: it would need the same
-//! worlds, operations and digests, which are nearly all of the code, in the place of the 40 lines of `Search`; 56 more packages; and it says nothing of how it came to
-//! a panic, which is how the oracle and the state machines themselves say that something is wrong. Its property that something happens in the end, which is
-//! what matters here, is not held against paths that meet at a state which was seen before, as its own source says.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
