@@ -1,4 +1,4 @@
-//! Becoming a node of a cluster that another process founds, or has founded.
+//! Joining a cluster that another process founds, or has founded.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -16,38 +16,38 @@ use crate::socket::Socket;
 use crate::tls::Sessions;
 use crate::token;
 
-/// Between two tries.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Processes in a row that say where the primary is: they may not agree yet.
+/// Maximum redirects to the primary in a row, since processes may not agree on it yet.
 const HOPS: u32 = 3;
-/// How long tries that come to nothing are nobody's business: processes of a cluster start side by side.
+/// How long failed attempts are not reported, since processes of a cluster start at about the same time.
 const QUIET: Duration = Duration::from_millis(1500);
-/// How long a try to connect may take.
+/// How long one attempt to connect may take.
 const CONNECT: Duration = Duration::from_secs(1);
-/// What an end that expects TLS answers to anything else begins with.
+/// The first byte of the answer of an end that expects TLS to anything else.
 const TLS_ALERT: u8 = 21;
-/// What is said of a listener that takes connections and leaves it at that.
+/// The error for a listener that accepts connections and sends nothing.
 const SILENT: &str = "what listens there takes connections and does not answer: is it a process of PDBP?";
-/// Bytes of the longest list of nodes, as hexBinary in its envelope.
+/// Maximum bytes of a roster's envelope, in which it is hexBinary.
 const LONGEST_ROSTER: usize = 8 << 20;
 
-/// Whether a try that has come to nothing is the last.
+/// Whether to try again after a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tries {
-    /// There are others until the time is over.
+    /// Until the deadline.
     Again,
     Once,
 }
 
-/// Why a try has come to nothing.
+/// Why an attempt has failed.
 enum Try {
     /// Nobody is there, or not yet.
     Again(io::Error),
-    /// There is no place now, or nobody who gives one.
+    /// No place is free now, or nobody gives one.
     Later(StartError),
-    /// Another process gives the places: there.
+    /// Another process gives the places, at this address.
     There(SocketAddr),
-    /// It is no use to try again.
+    /// Trying again is pointless.
     Never(StartError),
 }
 
@@ -57,9 +57,9 @@ impl From<io::Error> for Try {
     }
 }
 
-/// Joins the cluster that is founded at `addresses`, and waits until all its nodes are there, or with an open cluster for a place. There may be several,
-/// with commas between them, which are tried in turn; of an open cluster those of any nodes, which say where the primary is. `listen` makes the
-/// socket at which others can reach this process, when it is known from where it has reached the founder or the primary.
+/// Joins the cluster that is founded at `addresses`, and waits until all its nodes have joined, or in an open cluster for a place. Several
+/// addresses, separated by commas, are tried in turn; in an open cluster they may be those of any nodes, which redirect to the primary.
+/// `listen` makes the socket on which others reach this process, given the local address from which it reached the founder or the primary.
 ///
 /// # Errors
 /// See [`StartError`].
@@ -100,7 +100,7 @@ pub(crate) fn join(
     }
 }
 
-/// For how long something is tried.
+/// Describes how much longer this process tries.
 fn until(left: Duration) -> String {
     const LONG: Duration = Duration::from_secs(1 << 30);
     if left < LONG { format!("for {left:.0?}") } else { "until it is let in".to_owned() }
@@ -142,7 +142,7 @@ fn attempt(
         if let Some(primary) = answer.primary {
             return Err(Try::There(primary));
         }
-        // A place may become vacant, a primary be elected, and who founds is about to.
+        // A place may become vacant, a primary may be elected, or a founder may be about to found.
         let passing = [Verdict::NoPlace, Verdict::NoMaster, Verdict::Elsewhere, Verdict::Later];
         let later = passing.iter().any(|verdict| answer.verdict == *verdict as u8);
         return Err(if later { Try::Later(error) } else { Try::Never(error) });
@@ -161,12 +161,12 @@ fn attempt(
     Ok((listener, roster))
 }
 
-/// Whether nothing was to be read for as long as the socket waits.
+/// Whether a read or write has timed out.
 fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
-/// A stream whose reads and writes end at a deadline, however little the other end sends at a time.
+/// A stream with one deadline for all reads and writes, however little the other end sends at a time.
 struct Timed {
     stream: TcpStream,
     deadline: Instant,
@@ -211,7 +211,7 @@ fn connect(address: &str) -> Result<TcpStream, Try> {
     Err(last.into())
 }
 
-/// What is no host and port is none later, while a name may become known.
+/// Anything that is not a host and port never becomes one, whereas an unknown name may become known.
 fn unusable(address: &str, error: io::Error) -> Try {
     match error.kind() {
         ErrorKind::InvalidInput => Try::Never(StartError::Address { address: address.to_owned(), error }),
@@ -244,7 +244,7 @@ fn greet(
             socket.write_all(&claim)?;
             let mut answer = [0; ANSWER];
             socket.read_exact(&mut answer).map_err(|error| match error.kind() {
-                // Who does not know the token is not told so.
+                // An end that rejects the token closes the connection without an answer.
                 ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => wrong(),
                 _ => Try::Again(error),
             })?;
@@ -254,7 +254,7 @@ fn greet(
     dialler.answer(&answer, &shared.token).map_err(|_| wrong())
 }
 
-/// Asks by SOAP, and reads what has to be answered to it.
+/// Sends a request by SOAP, and reads the answer `due`.
 fn ask<const BYTES: usize>(
     socket: &mut Socket<Timed>,
     role: &Role,
@@ -265,7 +265,7 @@ fn ask<const BYTES: usize>(
     let status = match exchange(socket, role, (word, bytes), ROOT) {
         Err(Try::Again(error)) if error.kind() == ErrorKind::InvalidData => {
             let address = address.to_owned();
-            // What ends a session of TLS, and what is no message.
+            // An error of the TLS session, or an answer that is not a message.
             return Err(Try::Never(match socket.is_encrypted() {
                 true => StartError::Handshake { address, error },
                 false => StartError::NoExchange { address, status: 0 },
@@ -288,7 +288,7 @@ fn ask<const BYTES: usize>(
     Err(Try::Never(StartError::NoExchange { address: address.to_owned(), status }))
 }
 
-/// Says something by SOAP, and reads the answer, an envelope of so many bytes at most.
+/// Sends a request by SOAP, and reads the answer, an envelope of at most `most` bytes.
 fn exchange(
     socket: &mut Socket<Timed>,
     role: &Role,
@@ -331,7 +331,7 @@ fn ask_roster(
     Roster::from_bytes(head, rest, founder).ok_or_else(senseless)
 }
 
-/// The other end's first message, or why there is none.
+/// Reads the other end's first message.
 fn read_hello(socket: &mut Socket<Timed>, address: &str) -> Result<[u8; HELLO], Try> {
     let address = || address.to_owned();
     let (mut bytes, mut length) = ([0; HELLO], 0);
@@ -352,7 +352,7 @@ fn read_hello(socket: &mut Socket<Timed>, address: &str) -> Result<[u8; HELLO], 
     Ok(bytes)
 }
 
-/// Waits for the others, and reads who they are.
+/// Waits until all nodes have joined, and reads the roster.
 fn read_roster(socket: &mut Socket<Timed>, founder: SocketAddr, deadline: Instant) -> Result<Roster, Try> {
     socket.stream.deadline = deadline;
     let mut head = [0; ROSTER];
