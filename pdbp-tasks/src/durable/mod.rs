@@ -5,7 +5,7 @@
 //! * **Nothing is handed out that rests on a record which is not durable**: the pool is told on which group its events rest.
 //! * **A submission is acknowledged, a result shown and a request answered only when it is durable.** Such messages are held back, in order.
 //! * **Hand-outs are not recorded**, since a task without a submission may be handed out at any time. The exception is tasks that must not run
-//!   twice at the same time: their hand-out is durable before it leaves.
+//!   twice: their hand-out is durable before it leaves. A task that has run for a second is recorded as well, but nothing waits for that record.
 //! * **A pool has a term**, one above that of its predecessor. Reports of another term are ignored. Results of an earlier term arrive under the
 //!   names of their tasks, which persist, and processors keep tasks of an earlier term in the same way.
 //!

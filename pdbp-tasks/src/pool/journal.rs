@@ -3,8 +3,8 @@
 //! The pool knows no disk: it neither numbers records nor waits for them. Its driver tells it on which record of the journal the next events rest
 //! ([`Pool::rest_on`]), and up to which record everything is durable ([`Pool::ripen`]). A task that was created or unlocked by something not yet
 //! durable is not ready. The pool also produces the *steps* from which a journal rebuilds a pool: tasks that other tasks have added, those of
-//! them that have failed, and hand-outs of tasks that must not run twice. Results of tasks that the client has added are outcomes; they are steps
-//! only if they come with sub-tasks.
+//! them that have failed, and hand-outs of tasks that must not run twice or have run for a second. Results of tasks that the client has added are
+//! outcomes; they are steps only if they come with sub-tasks.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
