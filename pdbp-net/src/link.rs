@@ -145,8 +145,11 @@ impl<S: Read + Write> Link<S> {
     pub(crate) fn die(&mut self, ring: &mut Ring) {
         self.ended = true;
         if self.state == State::Up {
-            self.fail(NetError::Died, ring);
+            return self.fail(NetError::Died, ring);
         }
+        // No session begins with it, though both ends may have agreed on one.
+        self.drop_connection(ring);
+        self.next_session = None;
     }
 
     /// Stops expecting a connection, until a process makes one.
@@ -387,7 +390,7 @@ impl<S: Read + Write> Link<S> {
         if matches!(what, Malformed::Bomb { .. } | Malformed::Expansion { .. }) {
             self.stats.bombs += 1;
         }
-        self.faults += 1;
+        self.faults = self.faults.saturating_add(1);
         if self.faults >= FAULTS && self.state == State::Up {
             self.faults = 0;
             self.fail(NetError::Malformed(what), ring);

@@ -194,6 +194,37 @@ fn a_frame_before_the_opening_is_refused() {
     assert_eq!(end.link.stats().malformed, 1);
 }
 
+/// While the session is over, a peer that sends what no peer sends on one connection after the other goes on until it stops: no count of that ends.
+#[test]
+fn malformed_frames_of_a_peer_without_a_session_are_counted_however_many() {
+    let mut end = End::new(0, Instant::now(), PLAIN);
+    end.link.disconnect(&mut end.ring);
+    while end.poll() {}
+    assert!(end.is_down);
+    for connection in 1..=300 {
+        let [mine, mut theirs] = Pipe::pair(1000, 1000);
+        end.link.connect(mine, Protocol::Tcp, &mut end.ring);
+        theirs.write_all(&frame(Kind::Ack, 0, 0, 0).to_bytes()).unwrap();
+        assert!(!end.poll());
+        assert_eq!(end.link.stats().malformed, connection);
+    }
+}
+
+/// A process that is known to have ended is not said to be there, though it has opened a connection before.
+#[test]
+fn a_peer_that_has_died_between_its_opening_and_the_session_is_not_restored() {
+    let mut end = End::new(0, Instant::now(), PLAIN);
+    end.link.disconnect(&mut end.ring);
+    while end.poll() {}
+    let [mine, mut theirs] = Pipe::pair(1000, 1000);
+    end.link.connect(mine, Protocol::Tcp, &mut end.ring);
+    theirs.write_all(&frame(Kind::Open, 1, 0, 3).to_bytes()).unwrap();
+    end.link.wake(true, true);
+    assert!(end.link.read(&mut end.ring).is_none());
+    end.link.die(&mut end.ring);
+    assert!(!end.poll() && end.is_down && !end.link.is_connected());
+}
+
 /// A peer that says goodbye has ended at once, without an outage.
 #[test]
 fn a_goodbye_ends_the_link() {
