@@ -157,6 +157,16 @@ impl Pool {
         self.stir();
     }
 
+    /// Removes tasks that were ended before they ran from the queues, which would keep them until a processor is given what lies behind.
+    pub(super) fn forget_ended(&mut self) {
+        let exists = |task: TaskId| self.tasks.get(task).is_some();
+        for lane in self.lanes.iter_mut() {
+            lane.ready.retain(exists);
+            lane.lost.retain(|task| exists(*task));
+        }
+        self.stir();
+    }
+
     /// Reconsiders the processors on standby: there may be tasks for them now.
     pub(super) fn stir(&mut self) {
         self.reconsider = self.turns;

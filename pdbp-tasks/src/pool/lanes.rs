@@ -145,3 +145,33 @@ impl Lanes {
         self.list.iter().map(Lane::len).sum()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Limits, NewTask, Pool};
+    use super::*;
+    use crate::wire::{KindId, Options};
+
+    /// While no processor asks, nobody meets them.
+    #[test]
+    fn what_is_cancelled_is_queued_no_more() {
+        let mut pool = Pool::new(1, 0, Limits::default());
+        let stays = pool.begin();
+        let add = |pool: &mut Pool, job, number: u32| {
+            let options = Options { priority: (number % 3) as i16, ..Options::default() };
+            let needs = if number.is_multiple_of(2) { Resources::none() } else { Resources::none().cpus(2) };
+            let input = Vec::new().into();
+            let (kind, needs) = (KindId(0), &needs);
+            pool.add(job, &NewTask { kind, options, needs, input, join: None, after: &[], keep: false })
+                .unwrap();
+        };
+        add(&mut pool, stays, 0);
+        for _ in 0..10 {
+            let job = pool.begin();
+            (0..100).for_each(|number| add(&mut pool, job, number));
+            pool.cancel(job);
+            while pool.take_outcome(job).is_some() {}
+        }
+        assert_eq!((pool.len(), pool.lanes.len()), (1, 1));
+    }
+}

@@ -124,7 +124,8 @@ impl Pool {
             let heard = self.processors.get(&holder.processor).map_or(Duration::ZERO, |known| known.heard);
             let began = holder.since.max(heard);
             let runs = running.get(&holder.processor) == Some(&holder.turn);
-            (runs && now > began + limit + self.limits.grace).then_some((row.task, *holder, limit))
+            (runs && now > (began + limit).saturating_add(self.limits.grace))
+                .then_some((row.task, *holder, limit))
         };
         let rows = self.table.rows();
         let late: Vec<_> =

@@ -277,13 +277,13 @@ impl Pool {
         if let Some(known) = self.jobs.get_mut(&job) {
             known.cancelled = true;
         }
-        // One pass over all tasks, since this is rare; queues skip missing tasks when they come across them.
+        // One pass over all tasks, since this is rare.
         for task in self.tasks.of_job(job) {
             self.leave_table(task, None);
             self.end(task, Err(Arc::new(TaskError::Cancelled)));
         }
         // Tasks held back for one of them.
-        self.stir();
+        self.forget_ended();
     }
 
     /// Ends all sub-tasks of these tasks of a job, which are sorted and over themselves.
@@ -304,7 +304,7 @@ impl Pool {
                 self.end(task, Err(Arc::new(TaskError::Cancelled)));
             }
         }
-        self.stir();
+        self.forget_ended();
     }
 
     /// The outcome of a kept task; `None`: it is not over.

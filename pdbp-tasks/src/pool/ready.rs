@@ -62,6 +62,16 @@ impl Ready {
         None
     }
 
+    /// Removes the tasks for which `exists` does not hold.
+    pub(super) fn retain(&mut self, exists: impl Fn(TaskId) -> bool) {
+        for queue in self.queues.values_mut() {
+            queue.unlocked.retain(|task| exists(*task));
+            queue.new.retain(|task| exists(*task));
+        }
+        self.queues.retain(|_, queue| !queue.unlocked.is_empty() || !queue.new.is_empty());
+        self.count = self.queues.values().map(|queue| queue.unlocked.len() + queue.new.len()).sum();
+    }
+
     /// Takes the task that `peek` has returned.
     pub(super) fn pop(&mut self) -> Option<(TaskId, Came)> {
         let mut first = self.queues.first_entry()?;

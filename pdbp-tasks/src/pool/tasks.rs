@@ -142,16 +142,19 @@ struct Place {
 pub(super) struct Tasks {
     places: Vec<Place>,
     free: Vec<u32>,
+    /// Places with a task. The others need not be free: see [`remove`](Self::remove).
+    live: usize,
     edges: Vec<Edge>,
     free_edges: Vec<u32>,
 }
 
 impl Tasks {
     pub(super) fn len(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.live
     }
 
     pub(super) fn insert(&mut self, entry: Entry) -> TaskId {
+        self.live += 1;
         if let Some(index) = self.free.pop()
             && let Some(place) = self.places.get_mut(index as usize)
         {
@@ -187,6 +190,7 @@ impl Tasks {
             return None;
         }
         let entry = place.entry.take()?;
+        self.live -= 1;
         // A place that has been used 2³² times is retired.
         if let Some(next) = place.generation.checked_add(1) {
             place.generation = next;
@@ -270,3 +274,29 @@ impl Tasks {
 
 /// A result, or why there is none, shared by all who want it.
 pub(super) type Ended = Result<Bytes, Arc<super::TaskError>>;
+
+#[cfg(test)]
+mod tests {
+    use super::super::lanes::PLAIN;
+    use super::*;
+
+    /// One task after the other has the same place, so that a pool of short tasks gets there in half a day.
+    #[test]
+    fn a_place_that_has_been_used_as_often_as_it_can_be_holds_no_task() {
+        let mut tasks = Tasks::default();
+        let input = || Input::Bytes(Vec::new().into());
+        let add = |tasks: &mut Tasks| {
+            tasks.insert(Entry::new(JobId(0), KindId(0), Options::default(), PLAIN, input()))
+        };
+        let first = add(&mut tasks);
+        assert!(tasks.remove(first).is_some());
+        tasks.places.iter_mut().for_each(|place| place.generation = u32::MAX);
+        let last = add(&mut tasks);
+        assert_eq!((last.index, last.generation, tasks.len()), (first.index, u32::MAX, 1));
+        assert!(tasks.remove(last).is_some());
+        assert_eq!(tasks.len(), 0, "the pool would wait for it for ever");
+        let next = add(&mut tasks);
+        assert_ne!(next.index, last.index);
+        assert!(tasks.get(last).is_none() && tasks.get(next).is_some());
+    }
+}

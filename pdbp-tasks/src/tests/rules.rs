@@ -36,6 +36,17 @@ fn add(pool: &mut Pool, job: JobId, options: Options) {
     .unwrap();
 }
 
+#[test]
+fn a_task_may_take_any_time_beyond_its_limit_where_the_grace_is_without_end() {
+    let mut pool = Pool::new(1, 7, Limits { grace: Duration::MAX, ..Limits::default() });
+    let job = pool.begin();
+    add(&mut pool, job, Options { limit_ms: 10, ..Options::default() });
+    let task = given(&mut pool, SECOND, processor(1)).remove(0);
+    assert_eq!(answers(&mut pool, 1000 * SECOND), []);
+    done(&mut pool, 1000 * SECOND, processor(1), &task, SECOND);
+    assert!(pool.take_outcome(job).unwrap().result.is_ok());
+}
+
 /// All current messages of the pool.
 fn answers(pool: &mut Pool, now: Duration) -> Vec<(Processor, Down)> {
     std::iter::from_fn(|| pool.poll(now)).collect()
