@@ -1,8 +1,9 @@
-//! Blocks of 64 KiB one way, packed by each codec, over loopback and over lines of 1 Gb/s and of 100 Mb/s: `cargo run --release -p pdbp-net
-//! --example codec`. One thread polls both ends; over loopback its processor time counts, which other programs do not take from it, and
-//! over lines, which are a thread that hands on so many bytes a second, the clock. All run in turn, five times; the medians count.
+//! Streams blocks of 64 KiB, packed by each codec, over loopback and over lines of 1 Gb/s and 100 Mb/s: `cargo run --release -p pdbp-net
+//! --example codec`. One thread polls both ends. Over loopback its processor time is measured, which other programs do not affect; over
+//! the lines, each simulated by a thread that forwards so many bytes a second, wall-clock time. All run in turn, five times; the medians
+//! are printed.
 //!
-//! The text is this repository's README, changelog and some of its source; the noise is a generator's.
+//! The text is this repository's README, changelog and some of its source; the noise is pseudo-random.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -26,7 +27,7 @@ const TEXT: &[&str] = &[
     include_str!("../src/net.rs"),
 ];
 
-/// Hands on so many bytes a second, each way, until an end closes the connection.
+/// Forwards this many bytes a second, each way, until an end closes the connection.
 fn line(bytes_per_second: f64, to: String) -> std::io::Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?.to_string();
@@ -34,7 +35,7 @@ fn line(bytes_per_second: f64, to: String) -> std::io::Result<String> {
         let (mut buffer, mut free_at) = ([0; 16 << 10], Instant::now());
         while let Ok(count @ 1..) = from.read(&mut buffer) {
             let now = Instant::now();
-            // What it was idle for longer than that is no credit.
+            // Longer idle times earn no credit.
             free_at = free_at.max(now.checked_sub(Duration::from_millis(2)).unwrap_or(now));
             free_at += Duration::from_secs_f64(count as f64 / bytes_per_second);
             thread::sleep(free_at.saturating_duration_since(now));
@@ -89,7 +90,7 @@ impl End {
         false
     }
 
-    /// Whether something has happened.
+    /// Returns whether anything happened.
     fn poll(&mut self) -> bool {
         match self.net.poll_completion() {
             None => return false,
@@ -107,7 +108,7 @@ impl End {
     }
 }
 
-/// Two ends, the second of which sends over a line of so many bytes a second, if any.
+/// Two ends, the second of which sends over a line of `rate` bytes a second, if given.
 fn ends(codec: Codec, rate: Option<f64>) -> Result<(End, End), Box<dyn std::error::Error>> {
     let options = Options { in_flight: IN_FLIGHT, codec, workers: Some(0), ..Options::new(stride(BODY)) };
     let founder = Founder::new("127.0.0.1:0", 2, options.clone())?;
@@ -120,18 +121,18 @@ fn ends(codec: Codec, rate: Option<f64>) -> Result<(End, End), Box<dyn std::erro
     Ok((End::new(first), End::new(other.join().expect("it does not panic")?)))
 }
 
-/// Nanoseconds that this thread has had a processor.
+/// Processor time of this thread, in nanoseconds.
 fn processor_time() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|time| time.parse().ok()).unwrap_or(0)
 }
 
-/// Plain bytes per second, while `from` sends `count` blocks of the data: of the clock, and of processor time.
+/// Plain bytes per second while `from` sends `count` blocks of the data: by the clock, and by processor time.
 fn stream((to, from): &mut (End, End), data: &[u8], count: usize) -> [f64; 2] {
     let (began, before) = (Instant::now(), processor_time());
     let (mut submitted, until) = (0, from.sent + count);
     while from.sent < until {
-        // From another place each time, so that no block is like the last.
+        // From a different offset each time, so that no two successive blocks are alike.
         while submitted < count && from.try_send(&data[submitted * 997 % (data.len() - BODY)..][..BODY]) {
             submitted += 1;
         }

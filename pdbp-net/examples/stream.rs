@@ -1,5 +1,5 @@
-//! Blocks one way and round trips over loopback, encrypted and not, against a bare TCP connection in the same run:
-//! `cargo run --release -p pdbp-net --features tls --example stream`. All run in turn, seven times; the medians count.
+//! One-way streams and round trips over loopback, encrypted and plain, against a bare TCP connection in the same run:
+//! `cargo run --release -p pdbp-net --features tls --example stream`. All run in turn, seven times; the medians are printed.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,7 +15,7 @@ use pdbp_net::{Founder, Net, Options, Tls, Token};
 const TIMES: usize = 7;
 const IN_FLIGHT: usize = 8;
 
-/// A node, its blocks, and how many it has sent, got back and received.
+/// A node, its blocks, and how many it has sent and received.
 struct End {
     net: Net,
     pool: BlockPool<HeapMemory>,
@@ -43,7 +43,7 @@ impl End {
         }
     }
 
-    /// Sends a block, if there is one free and room for it.
+    /// Sends a block, if one is free and the link takes it.
     fn try_send(&mut self, length: usize, byte: u8) -> bool {
         let Some(mut block) = self.pool.take() else { return false };
         block.bytes_mut()[..length].fill(byte);
@@ -75,10 +75,10 @@ impl End {
     }
 }
 
-/// Seconds for `count` blocks one way, then for as many round trips of the same blocks.
+/// Seconds for `count` blocks one way, then for each of up to 2000 round trips of such blocks.
 fn over_net(ends: &mut (End, End), length: usize, count: usize) -> (f64, f64) {
     let (one, two) = ends;
-    // The other end polls to the last: acknowledgements go out by its polls.
+    // The other end polls until the end, since its polls send the acknowledgements.
     let done = AtomicBool::new(false);
     let began = Instant::now();
     thread::scope(|scope| {
@@ -157,7 +157,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Two nodes with blocks of that length.
+/// Two nodes with blocks of `body` bytes.
 fn nodes(body: usize, tls: Tls) -> Result<(End, End), Box<dyn std::error::Error>> {
     let token = Some(Token::from_text("a secret that everybody can read here")?);
     let options = Options { in_flight: IN_FLIGHT, token, tls, ..Options::new(stride(body)) };

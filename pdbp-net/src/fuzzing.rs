@@ -1,4 +1,4 @@
-//! What fuzz targets call. With the feature `fuzzing` only, and not for programs.
+//! Entry points for fuzz targets. Only with the feature `fuzzing`, and not for programs.
 
 mod pair;
 mod soap;
@@ -22,7 +22,7 @@ pub use soap::soap;
 const BODY: usize = 4096;
 const BLOCKS: usize = 8;
 
-/// A connection whose other end has said all it will, and hears nothing.
+/// A connection whose other end has sent everything, and reads nothing.
 struct Said(VecDeque<u8>);
 
 impl Read for Said {
@@ -41,8 +41,8 @@ impl Write for Said {
     }
 }
 
-/// What the peer says: pieces of any bytes, and blocks whose head is right. `expected` is what has to come of those before the first that
-/// is not wholly right.
+/// What the peer sends: pieces of arbitrary bytes, and blocks with a valid head. `expected` are the blocks that must arrive before the
+/// first invalid input.
 fn script(mut bytes: &[u8]) -> (VecDeque<u8>, Vec<Vec<u8>>) {
     let mut said: VecDeque<u8> = frame(Kind::Open, 0, 0, 3).to_bytes().into();
     let (mut expected, mut number, mut is_right) = (Vec::new(), 0, true);

@@ -1,4 +1,4 @@
-//! The conformance suite over loopback, on connections that stay and on connections that are cut all the time.
+//! The conformance suite over loopback, on stable connections and on connections that are cut all the time.
 
 mod stalled;
 
@@ -16,12 +16,12 @@ use crate::{Codec, Founder, LinkState, Net, NetError, Options, StartError};
 /// Long enough for a loaded machine.
 const SOON: Duration = Duration::from_secs(60);
 
-/// All nodes of a cluster, each as if in a process of its own.
+/// All nodes of a cluster, each as if in its own process.
 fn ends(nodes: usize, in_flight: usize) -> Vec<Net> {
     ends_with(nodes, in_flight, Codec::None, 0)
 }
 
-/// With buffers for two packed blocks more than there are links.
+/// As [`ends`], with a codec and buffers for two packed blocks more than the cluster has nodes.
 fn ends_with(nodes: usize, in_flight: usize, codec: Codec, workers: usize) -> Vec<Net> {
     let (ring_bytes, workers) = (1200 * (nodes + 2), Some(workers));
     ends_of(nodes, Options { in_flight, codec, workers, ring_bytes, ..Options::new(1000) })
@@ -66,12 +66,12 @@ impl Cut for Cutting {
     }
 }
 
-/// What is inside is nobody's to cut: there the link is only given up.
+/// The net inside is inaccessible, so nothing is cut; the link is only given up.
 impl Cut for Tracer<FaultInjector<Net>> {
     fn cut_link(&mut self, _: NodeId) {}
 }
 
-/// Loses a connection after each so many completions.
+/// Cuts a connection after every so many completions.
 struct Cutting {
     net: Net,
     every: u32,
@@ -148,7 +148,7 @@ pdbp_sim::conformance!(
     domain(Cutting::ends_with(2, 40, Codec::Zstd, 2))
 );
 
-/// Polls both until the second has had so many connections to the first.
+/// Polls both until the second has had this many connections to the first.
 fn until_connected(founder: &mut Net, other: &mut Net, connections: u64) {
     let began = std::time::Instant::now();
     while other.stats().links[0].connections < connections || other.stats().links[0].state != LinkState::Up {
@@ -180,7 +180,7 @@ fn who_dials_has_a_link_to_the_founder_alone() {
     }
     let connections = |net: &Net| net.stats().links.iter().map(|link| link.connections).collect::<Vec<_>>();
     assert_eq!(others.each_ref().map(connections), [[1, 0, 0, 0], [1, 0, 0, 0]]);
-    // Nobody is there, and it does not wait for somebody.
+    // Nobody is there any more, and dialling does not wait.
     drop((others, founder));
     assert!(matches!(Net::dial(&address, &options), Err(StartError::NoFounder { .. })));
     let fixed = Founder::new("127.0.0.1:0", 2, options.clone()).unwrap();
@@ -196,7 +196,7 @@ fn a_listener_that_does_not_answer_is_no_resource_that_is_temporarily_unavailabl
     assert!(error.contains(&address) && error.contains("does not answer"), "{error}");
 }
 
-/// The founder of an open cluster is alone at first. Processes of its host that come later need processors as well, and leave them again.
+/// The founder of an open cluster is alone at first. Processes that join on its host need processors as well, until they leave.
 #[test]
 fn a_founder_packs_in_line_while_others_of_its_host_need_the_processors() {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -224,7 +224,7 @@ fn a_founder_packs_in_line_while_others_of_its_host_need_the_processors() {
     until(&mut [], &|founder| founder.ring.has_workers() == (processors > 1));
 }
 
-/// Refuses and delays what it could do at once, and writes down what it did.
+/// Refuses and delays what it could do at once, and records what it did.
 fn troubled(ends: Vec<Net>) -> Vec<Tracer<FaultInjector<Net>>> {
     let (busy, random) = (Chance::in_thousand(300).unwrap(), 1);
     let faults = Faults { busy, delay: 20, seed: random, ..Faults::default() };

@@ -1,4 +1,4 @@
-//! Encrypted connections: who gets one, who does not and is told why, and what somebody between the ends sees.
+//! Encrypted connections: who gets one, who is refused and why, and what a man in the middle sees.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -25,7 +25,7 @@ fn options(tls: Tls) -> Options {
     Options { token, tls, timeout: SOON, outage: SOON, ..Options::new(stride(BODY)) }
 }
 
-/// Both nodes of a cluster, the second one by `address_for` of where the first one listens.
+/// Both nodes of a cluster; the second one joins at `address_for` of the first one's address.
 fn pair(
     (first, second): (Options, Options),
     address_for: impl FnOnce(String) -> String,
@@ -36,7 +36,7 @@ fn pair(
     Ok((founder.wait()?, other))
 }
 
-/// How joining fails.
+/// The error with which joining fails.
 fn refused(first: Options, second: Options) -> StartError {
     let Err(error) = pair((first, second), |address| address) else { panic!("it has joined") };
     error
@@ -49,7 +49,7 @@ fn talk(first: Net, second: Net) {
     assert_eq!(receiver.join().unwrap(), 100);
 }
 
-/// Sends so many blocks, or receives 100 if there are none to send. How many have come.
+/// Sends `to_send` blocks, or receives 100 if that is 0. Returns the number received.
 fn carry(mut net: Net, mut to_send: usize) -> usize {
     let node = net.capabilities().node;
     let peer = NodeId::new(1 - node.raw()).unwrap();
@@ -94,7 +94,7 @@ fn carry(mut net: Net, mut to_send: usize) -> usize {
     came
 }
 
-/// Hands on what goes between a founder and who joins it, and keeps a copy. After so many bytes of the one who joins it changes one.
+/// Forwards traffic between a founder and a joining process, and keeps a copy. Changes the byte at `change_at` of the joining process.
 fn between(to: String, change_at: Option<usize>) -> (String, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -139,7 +139,7 @@ fn folder(authority: &CertifiedIssuer<'_, KeyPair>) -> TempDir {
     folder_until(authority, 4096)
 }
 
-/// The same, with a certificate that is right until the end of a year.
+/// The same, with a certificate that is valid until the end of a year.
 fn folder_until(authority: &CertifiedIssuer<'_, KeyPair>, year: i32) -> TempDir {
     let folder = TempDir::new().unwrap();
     let key = KeyPair::generate().unwrap();
@@ -168,7 +168,7 @@ fn of(folder: &Path) -> Options {
 fn who_listens_between_two_hosts_reads_nothing() {
     for (tls, is_read) in [(Tls::Token, false), (Tls::Off, true)] {
         let mut copy = None;
-        // What joins is dialled back by nobody: node 1 makes the connection, at the address that it knows of the founder.
+        // Nobody dials the joining process back: node 1 makes the connection, at the address that it knows of the founder.
         let (first, second) = pair((options(tls.clone()), options(tls.clone())), |to| {
             let (address, seen) = between(to, None);
             copy = Some(seen);
@@ -204,12 +204,12 @@ fn certificates_of_another_authority_are_refused() {
     let error = refused(of(one.path()), of(other.path()));
     assert!(matches!(&error, StartError::Handshake { .. }), "{error}");
     assert!(error.to_string().contains("invalid peer certificate"), "{error}");
-    // The founder's certificate is right, and who joins has none.
+    // The founder's certificate is valid, but the joining process has none.
     let error = refused(of(one.path()), options(Tls::Token));
     assert!(matches!(&error, StartError::Handshake { .. }), "{error}");
 }
 
-/// At either end, and who joins is told why.
+/// At either end, and the joining process is told why.
 #[test]
 fn an_expired_certificate_is_refused_by_name() {
     let authority = authority();
@@ -221,12 +221,12 @@ fn an_expired_certificate_is_refused_by_name() {
     }
 }
 
-/// By the alert for it: fatal, "protocol version".
+/// By the appropriate alert: fatal, "protocol version".
 #[test]
 fn tls_1_2_at_the_door_is_refused_by_name() {
     let founder = Founder::new("127.0.0.1:0", 2, options(Tls::Token)).unwrap();
     let extensions = [
-        // Groups: x25519. Signatures: ECDSA with P-256, RSA-PSS. No versions but the one in front.
+        // Groups: x25519. Signatures: ECDSA with P-256, RSA-PSS. No versions except the one in front.
         &[0, 10, 0, 4, 0, 2, 0, 29][..],
         &[0, 13, 0, 6, 0, 4, 4, 3, 8, 4],
     ]

@@ -1,4 +1,4 @@
-//! Strangers at the door, by raw sockets.
+//! Strangers at the door, played by raw sockets.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -25,13 +25,13 @@ fn options() -> Options {
     Options { token, timeout: SOON, ..Options::new(1000) }
 }
 
-/// A cluster of two processes' nodes, and where the first one listens.
+/// A cluster of two nodes, once they are connected.
 fn pair() -> (Net, Net) {
     let founder = Founder::new("127.0.0.1:0", 2, options()).unwrap();
     let address = founder.address().to_string();
     let other = std::thread::spawn(move || Net::join(&address, None, &options()).unwrap());
     let (mut first, mut second) = (founder.wait().unwrap(), other.join().unwrap());
-    // The door has no other guests then.
+    // From then on the door has no other guests.
     until("the nodes are connected", || {
         assert!(first.poll_completion().is_none() && second.poll_completion().is_none());
         first.stats().links[1].connections == 1 && second.stats().links[0].connections == 1
@@ -45,9 +45,9 @@ fn dial(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Whether the other end closes the connection without another word.
+/// Whether the other end closes the connection without sending anything.
 fn is_closed(stream: &mut TcpStream) -> bool {
-    // With bytes unread the system says so in another way.
+    // With unread bytes the system reports a reset instead.
     stream
         .read(&mut [0; 8])
         .map_or_else(|error| error.kind() == ErrorKind::ConnectionReset, |count| count == 0)
@@ -80,7 +80,7 @@ fn claim(net: &Net, purpose: Purpose) -> Claim {
     }
 }
 
-/// Speaks with a door as a node would; what it answers, if it does.
+/// Greets a door as a node would. Returns its answer, if any.
 fn greet(stream: &mut TcpStream, claim: Claim, token: &Token) -> Option<Answer> {
     let (mut dialler, hello) = Dialler::begin([7; 32], claim);
     stream.write_all(&hello).unwrap();
@@ -96,7 +96,7 @@ fn what_is_no_pdbp_is_closed_without_a_word() {
     let (net, _other) = pair();
     for bytes in [&b"PDBPnot1 at all, since there is another number"[..], &[0; HELLO], &[0xFF; 4096]] {
         let mut stream = dial(net.address());
-        // It may be closed before all of them are written.
+        // The door may close the connection before all bytes are written.
         let _ = stream.write_all(bytes);
         assert!(is_closed(&mut stream));
     }
@@ -115,7 +115,7 @@ fn who_does_not_know_the_token_gets_no_answer() {
     assert!(refused.to_string().contains("token_file"), "{refused}");
 }
 
-/// The token alone makes nobody a node: neither a process that was not there at the start, nor a member of another cluster.
+/// Knowing the token does not make a process a node: neither one that was absent at the start, nor a member of another cluster.
 #[test]
 fn who_is_no_member_is_refused_by_name() {
     let (net, _other) = pair();
@@ -141,7 +141,7 @@ fn processes_with_other_blocks_are_refused_with_both_lengths() {
     assert_eq!(refusal, &Refusal::Block { own: 2000, theirs: 1000 });
 }
 
-/// Sixteen silent ones of an address are borne; one more drives out the first.
+/// Sixteen silent strangers per address are tolerated; one more drives out the first.
 #[test]
 fn strangers_give_way_to_each_other() {
     let (net, _other) = pair();
@@ -160,7 +160,7 @@ fn who_says_nothing_is_closed_after_a_while() {
     assert_eq!(net.stats().door.too_slow, 2);
 }
 
-/// What follows a right claim is for the link, and there is none for half of one: the rest never comes, and the connection ends.
+/// Half a claim leads to no link: its rest never arrives, and the connection is closed.
 #[test]
 fn half_a_claim_is_no_claim() {
     let (net, _other) = pair();
@@ -198,11 +198,11 @@ fn who_waits_with_the_founder_is_told_how_many_there_are_to_be() {
     let founder = Founder::new("127.0.0.1:0", 3, options()).unwrap();
     let address = founder.address().to_string();
     for framing in [crate::Framing::Tcp, crate::Framing::Soap] {
-        // On a busy machine so little time may not be enough to be let in.
+        // On a busy machine the shorter timeouts may be too short to be let in.
         let times = [100, 1_000, 10_000].map(Duration::from_millis);
         let errors = times.into_iter().map(|timeout| {
             let joined = Net::join(&address, None, &Options { timeout, framing, ..options() });
-            // Otherwise it counts when the next one comes: a process that another test starts may hold its connection open for a moment.
+            // Otherwise it would still count when the next one joins: a process started by another test may hold its connection open for a moment.
             until("who has given up is not counted", || founder.here() == 1);
             joined.err().unwrap()
         });
@@ -212,7 +212,7 @@ fn who_waits_with_the_founder_is_told_how_many_there_are_to_be() {
     }
 }
 
-/// An open cluster, a process that has joined it and that its founder has called, and what others join with.
+/// An open cluster, a process that has joined it and that its founder has called, and the options for joining.
 fn open_pair() -> (Net, Net, Options) {
     let outage = 10 * SOON;
     let options = Options { outage, linger: Duration::ZERO, ..options() };
@@ -230,7 +230,7 @@ fn open_pair() -> (Net, Net, Options) {
     (founder, joined, options)
 }
 
-/// As if by SIGKILL: its connections end without a word, and nobody listens any more.
+/// As if by SIGKILL: its connections end without a goodbye, and nobody listens any more.
 fn die(mut net: Net) {
     net.cut(0);
 }
@@ -251,7 +251,7 @@ fn a_process_of_the_same_host_that_has_died_is_not_waited_for() {
     assert!(founder.has_ended(peer) && founder.is_absent(peer));
 }
 
-/// The founder has not been polled since, and still takes it to be there.
+/// The founder has not been polled since, and still considers it alive.
 #[test]
 fn who_joins_does_not_wait_for_a_connection_to_one_that_has_died() {
     let (founder, joined, options) = open_pair();
@@ -262,7 +262,7 @@ fn who_joins_does_not_wait_for_a_connection_to_one_that_has_died() {
     assert!(net.is_absent(peer(1)) && !net.is_absent(peer(0)));
 }
 
-/// A connection that is lost says nothing of the process: the founder calls it, and it answers.
+/// A lost connection does not mean a dead process: the founder calls it, and it answers.
 #[test]
 fn a_process_that_has_lost_its_connection_only_is_not_taken_for_dead() {
     let (mut founder, mut joined, _) = open_pair();
@@ -276,7 +276,7 @@ fn a_process_that_has_lost_its_connection_only_is_not_taken_for_dead() {
     }
 }
 
-/// A founder of another version says so, whether a cluster is joined or, by the same call, a trunk dialled.
+/// A founder of another version reports that, both to a process that joins and, by the same call, to one that dials a trunk.
 #[test]
 fn a_founder_of_another_version_is_named_with_both() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -302,7 +302,7 @@ fn a_founder_of_another_version_is_named_with_both() {
     assert!(said.contains(&VERSION.to_string()) && said.contains(&(VERSION + 3).to_string()), "{said}");
 }
 
-/// A process that has joined and goes before the others are there leaves its place to another.
+/// A process that joins and leaves before the others have joined frees its place for another.
 #[test]
 fn a_place_that_was_left_is_free_again() {
     let founder = Founder::new("127.0.0.1:0", 3, options()).unwrap();
@@ -337,7 +337,7 @@ fn a_place_that_was_left_is_free_again() {
     assert_eq!(numbers, [0, 1, 2]);
 }
 
-/// A program that does not poll for long, in which the process that it was given to is connected all the time.
+/// Even if the primary does not poll for long, as long as the process that was given the place stays connected.
 #[test]
 fn a_place_whose_process_is_connected_is_not_given_to_another() {
     let options = Options { linger: Duration::ZERO, ..options() };
@@ -347,12 +347,12 @@ fn a_place_whose_process_is_connected_is_not_given_to_another() {
     let loopback = founder.address().ip();
     until("it is connected", || {
         let now = Instant::now();
-        // An offer is over then, and what is connected stays.
+        // By then an offer has expired, while a connected process stays.
         members.judge_join(loopback, Role::Worker, now + SOON) == Verdict::NoPlace
     });
 }
 
-/// A node is called, answers with a wrong proof, and gives way to strangers before its connection would have been closed for that.
+/// The called node answers with a wrong proof, and gives way to strangers before its connection would have been closed for that.
 #[test]
 fn who_gives_way_to_strangers_is_called_again() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -387,7 +387,7 @@ fn who_gives_way_to_strangers_is_called_again() {
     until("it is called again", || listener.accept().is_ok());
 }
 
-/// Somebody may be waiting at a terminal. How long it takes does not matter, nor how many tries.
+/// Somebody may be waiting at a terminal. The time it takes and the number of attempts do not matter.
 #[test]
 fn who_joins_where_nobody_answers_is_told_once_where_why_and_until_when() {
     static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -401,7 +401,7 @@ fn who_joins_where_nobody_answers_is_told_once_where_why_and_until_when() {
         assert!(text.contains(&address) && text.contains("refused"), "{text}");
     }
     assert!(said.contains("goes on trying for"), "{said}");
-    // What is no address is none later.
+    // An invalid address stays invalid.
     let wrong =
         Net::join("host-without-port", None, &Options { timeout: SOON, notice, ..options() }).err().unwrap();
     assert!(

@@ -1,9 +1,9 @@
-//! A stream in memory for tests of framings.
+//! An in-memory stream for tests of framings.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSliceMut, Read};
 
-/// Gives bytes in pieces of given lengths; 0: nothing for now.
+/// Yields bytes in pieces of given lengths; 0 means nothing for now.
 pub(super) struct Pieces {
     bytes: VecDeque<u8>,
     lengths: Vec<usize>,
@@ -32,7 +32,7 @@ impl Read for Pieces {
         Ok(count)
     }
 
-    /// Unlike the default, across the slices.
+    /// Fills several slices, unlike the default.
     fn read_vectored(&mut self, rooms: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let mut all = 0;
         for room in rooms {

@@ -1,4 +1,4 @@
-//! Two ends of a link, and what is done to them.
+//! Two ends of a link, driven by a script of operations.
 
 use crate::link::world::{Operation, Setting, World};
 use crate::ring::codec::Codec;
@@ -6,7 +6,7 @@ use crate::ring::codec::Codec;
 /// Operations of a script.
 const MOST: usize = 400;
 
-/// What three bytes say is to be done.
+/// Decodes an operation from three bytes.
 fn operation(what: u8, one: u8, two: u8, with_outages: bool) -> Operation {
     let end = usize::from(what / 16 % 2);
     match what % 16 {
@@ -23,21 +23,21 @@ fn operation(what: u8, one: u8, two: u8, with_outages: bool) -> Operation {
     }
 }
 
-/// Which end calls, if they talk SOAP.
+/// Which end calls, if they speak SOAP.
 fn caller(number: u8) -> Option<usize> {
     usize::from(number % 3).checked_sub(1)
 }
 
 fn setting(number: u8) -> Setting {
     const CODECS: [Codec; 4] = [Codec::None, Codec::Auto, Codec::Lz4, Codec::Zstd];
-    // A worker is a thread, which would make runs differ.
+    // Workers are threads, which would make runs irreproducible.
     Setting { codec: CODECS[usize::from(number) % CODECS.len()], workers: false }
 }
 
-/// Lets two ends of a link send, receive and lose their connections as the bytes say.
+/// Lets two ends of a link send, receive and lose their connections as the bytes dictate.
 ///
 /// # Panics
-/// When something that was sent is lost, doubled or out of order.
+/// If a block is lost, duplicated or out of order.
 pub fn link_of_two(bytes: &[u8]) {
     let [first, rest @ ..] = bytes else { return };
     let with_outages = first & 128 != 0;
@@ -54,7 +54,7 @@ pub fn link_of_two(bytes: &[u8]) {
 mod tests {
     use super::*;
 
-    /// A seed has something sent and received both ways before and after a cut, in the first with an outage.
+    /// Each seed sends and receives both ways before and after a cut; the first one includes an outage.
     #[test]
     fn the_seeds_say_something() {
         for seed in [

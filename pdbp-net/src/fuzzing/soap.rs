@@ -1,4 +1,4 @@
-//! What strangers and peers say by SOAP.
+//! Input from strangers and peers by SOAP.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSliceMut, Read};
@@ -10,7 +10,7 @@ use crate::framing::{Came, Framing, Head, Malformed};
 
 const LONGEST: usize = 4096;
 
-/// Gives bytes in pieces of a length.
+/// Yields bytes in pieces of a fixed length.
 struct Pieces {
     bytes: VecDeque<u8>,
     length: usize,
@@ -32,13 +32,13 @@ impl Read for Pieces {
     }
 }
 
-/// The records and blocks that an end reads, and what ends it.
+/// The records and blocks that an end reads, and the error that ends it.
 fn read_all(role: &Role, bytes: &[u8], length: usize) -> (Vec<Head>, Vec<Vec<u8>>, Option<Malformed>) {
     let mut pieces = Pieces { bytes: bytes.iter().copied().collect(), length };
     let (mut lane, mut room) = (Soap::new(role.clone(), LONGEST), vec![0; LONGEST]);
     let (mut heads, mut blocks) = (Vec::new(), Vec::new());
     loop {
-        // As many requests as it likes are waiting, or answered.
+        // Requests to answer or awaiting an answer never run out.
         lane.as_if_asked();
         match lane.next(&mut pieces, &mut room) {
             Ok(Came::Head(head)) => {
@@ -58,17 +58,17 @@ fn read_all(role: &Role, bytes: &[u8], length: usize) -> (Vec<Head>, Vec<Vec<u8>
     }
 }
 
-/// Lets the door, and a connection in either role, read what comes: whole, and in pieces as long as the first byte says.
+/// Lets the door, and a connection in either role, read the input: whole, and in pieces whose length is the first byte.
 ///
 /// # Panics
-/// When what comes out depends on the pieces, or goes beyond its block.
+/// If the result depends on the pieces, or a block exceeds its maximum length.
 pub fn soap(bytes: &[u8]) {
     let Some((length, bytes)) = bytes.split_first() else { return };
     let length = usize::from(*length).max(1);
     for role in [Role::Called, Role::Caller { host: "there:1".to_owned() }] {
         let (whole, pieces) = (read_all(&role, bytes, usize::MAX), read_all(&role, bytes, length));
         assert!(whole.0 == pieces.0 && whole.1 == pieces.1, "other records in pieces");
-        // What is wrong ends it, in whatever pieces it comes; which of two things that are wrong is found first may differ.
+        // Invalid input ends it, in whatever pieces it arrives; which of two errors is found first may differ.
         assert_eq!(whole.2.is_some(), pieces.2.is_some(), "{:?} and {:?}", whole.2, pieces.2);
         assert!(whole.1.iter().all(|block| block.len() <= LONGEST));
         door::reads(&role, bytes, length);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     proptest! {
-        /// What the fuzz target asserts holds when pieces of a seed, or of two, are cut out, put in or changed.
+        /// The assertions of the fuzz target hold when pieces of one or two seeds are cut out, inserted or changed.
         #[test]
         fn changed_seeds_are_survived(
             seeds in (0..SEEDS.len(), 0..SEEDS.len()),
@@ -128,7 +128,7 @@ mod tests {
         }
     }
 
-    /// One that stated 2,000 bytes more than it had passed when it came in one piece, and in many did not.
+    /// A package that stated 2,000 bytes more than it had was accepted in one piece, but not in many.
     #[test]
     fn a_package_that_states_more_than_it_has_is_wrong_in_any_pieces() {
         let answer = String::from_utf8_lossy(SEEDS[1]).replacen("Length: 585", "Length: 2585", 1);

@@ -1,4 +1,4 @@
-//! Two ends of a link over connections in memory that are cut at any time, against what was sent.
+//! Two ends of a link over in-memory connections that are cut at any time, compared with what was sent.
 
 use pdbp_core::umb::stride;
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ fn any_setting() -> impl Strategy<Value = Setting> {
     (codec, any::<bool>()).prop_map(|(codec, workers)| Setting { codec, workers })
 }
 
-/// No SOAP, or by whom it is called.
+/// Plain framing, or SOAP with either end calling.
 fn any_caller() -> impl Strategy<Value = Option<usize>> {
     prop_oneof![Just(None), Just(Some(0)), Just(Some(1))]
 }
@@ -36,7 +36,7 @@ fn operation(with_outages: bool) -> impl Strategy<Value = Operation> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// While no end gives the link up, cuts lose nothing, double nothing and keep the order.
+    /// As long as no end gives the link up, cuts lose and duplicate nothing, and keep the order.
     #[test]
     fn cuts_lose_nothing(
         settings in [any_setting(), any_setting()],
@@ -49,7 +49,7 @@ proptest! {
         world.has_all();
     }
 
-    /// When ends give the link up, each block comes back once: as sent if the peer has it for sure, else as failed. Later ones
+    /// When ends give the link up, each block comes back once: as sent if the peer surely has it, else as failed. Later ones
     /// travel in a session on which both ends agree.
     #[test]
     fn what_is_in_doubt_comes_back(
@@ -74,7 +74,7 @@ fn opened() -> (End, Pipe) {
     (end, theirs)
 }
 
-/// What no peer sends ends the connection, not the link; three connections in a row end the link too, with the reason.
+/// A protocol violation ends the connection, not the link; three connections in a row end the link, too, with the reason.
 #[test]
 fn malformed_frames_end_the_connection_and_then_the_link() {
     let data = |number, length| Head { length, number, ..frame(Kind::Data, 0, 0, 0) };
@@ -123,7 +123,7 @@ fn a_block_that_comes_again_is_acknowledged_again() {
     assert_eq!((told(&mut theirs), end.link.is_connected()), (Some(2), true));
 }
 
-/// What a peer is told costs a write at this end and a read there, so that it goes with what there is to say anyway.
+/// A separate acknowledgement costs a write at this end and a read at the other, so it rides on what is sent anyway.
 #[test]
 fn acknowledgements_wait_for_something_to_go_with() {
     let told = |theirs: &mut Pipe| {
@@ -164,14 +164,14 @@ fn acknowledgements_wait_for_something_to_go_with() {
     assert!(!end.poll());
     assert_eq!(told(&mut theirs), Some((Kind::Ack, 3)), "before a thread sleeps");
 
-    // Half of what may be under way.
+    // Half of the in-flight limit.
     come(&mut end, &mut theirs, 3);
     come(&mut end, &mut theirs, 4);
     assert!(!end.poll());
     assert_eq!(told(&mut theirs), Some((Kind::Ack, 5)), "when the peer waits for it");
 }
 
-/// One that cannot be told, since it has asked for nothing by SOAP or does not read, keeps no thread awake.
+/// A peer that cannot be told, because it has sent no SOAP request or does not read, keeps no thread awake.
 #[test]
 fn news_that_cannot_be_told_keep_no_thread_awake() {
     let mut end = End::new(0, Instant::now(), PLAIN);
@@ -194,7 +194,7 @@ fn a_frame_before_the_opening_is_refused() {
     assert_eq!(end.link.stats().malformed, 1);
 }
 
-/// While the session is over, a peer that sends what no peer sends on one connection after the other goes on until it stops: no count of that ends.
+/// A peer that violates the protocol on connection after connection while no session exists is counted every time, without overflow.
 #[test]
 fn malformed_frames_of_a_peer_without_a_session_are_counted_however_many() {
     let mut end = End::new(0, Instant::now(), PLAIN);
@@ -210,7 +210,7 @@ fn malformed_frames_of_a_peer_without_a_session_are_counted_however_many() {
     }
 }
 
-/// A process that is known to have ended is not said to be there, though it has opened a connection before.
+/// A process that is known to have ended is not reported as restored, even if it opened a connection before.
 #[test]
 fn a_peer_that_has_died_between_its_opening_and_the_session_is_not_restored() {
     let mut end = End::new(0, Instant::now(), PLAIN);
@@ -225,7 +225,7 @@ fn a_peer_that_has_died_between_its_opening_and_the_session_is_not_restored() {
     assert!(!end.poll() && end.is_down && !end.link.is_connected());
 }
 
-/// A peer that says goodbye has ended at once, without an outage.
+/// A peer that says goodbye counts as ended at once, without an outage.
 #[test]
 fn a_goodbye_ends_the_link() {
     let (mut end, mut theirs) = opened();
@@ -236,7 +236,7 @@ fn a_goodbye_ends_the_link() {
     assert_eq!((end.sent, end.failed), (vec![], vec![0]));
 }
 
-/// A block that claims to be what it is not ends the connection, by name and counted, whoever expands; nothing of it is handed on.
+/// A block that does not match what it states ends the connection, by name and counted, whoever expands it; nothing of it is handed on.
 #[test]
 fn packed_blocks_that_lie_are_refused_and_counted() {
     let packed = |packing, plain: usize| {
@@ -270,7 +270,7 @@ fn packed_blocks_that_lie_are_refused_and_counted() {
                 let length = bytes.len() as u32;
                 let head = Head { packing, length, ..frame(Kind::Data, 0, 0, 0) };
                 theirs.write_all(&[&head.to_bytes()[..], &bytes].concat()).unwrap();
-                // Until the worker has looked at it.
+                // Until the worker has tried to expand it.
                 while end.link.connection.is_some() {
                     end.poll();
                 }
@@ -283,14 +283,14 @@ fn packed_blocks_that_lie_are_refused_and_counted() {
     }
 }
 
-/// What a codec is for: fewer bytes on the connection. And what does not shrink goes as it is.
+/// The purpose of a codec: fewer bytes on the connection. Blocks that do not shrink travel as they are.
 #[test]
 fn packed_blocks_are_counted() {
     for codec in [Codec::Lz4, Codec::Zstd] {
         let setting = Setting { codec, workers: false };
         let mut world = World::new([setting, PLAIN]);
         for number in 0..CAPACITY {
-            // The first and the fourth are noise.
+            // The first and the fourth block are noise.
             world.run(&Operation::Submit(0, 399 + number));
         }
         world.settle(None);

@@ -1,4 +1,5 @@
-//! Two ends of a link over connections in memory that are cut at any time, for tests and for a fuzz target: what was sent, and what has become of it.
+//! Two ends of a link over in-memory connections that are cut at any time, for tests and a fuzz target: records what was sent, and what
+//! became of it.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -24,11 +25,11 @@ struct Direction {
     closed: bool,
 }
 
-/// One end of a connection in memory. It takes and gives a few bytes at a time.
+/// One end of an in-memory connection, which takes and gives a few bytes at a time.
 pub(crate) struct Pipe {
     read: Rc<RefCell<Direction>>,
     write: Rc<RefCell<Direction>>,
-    /// Bytes that it holds, and that go in one call.
+    /// Bytes that it can hold, and bytes per call.
     holds: usize,
     grain: usize,
 }
@@ -90,7 +91,7 @@ impl Write for Pipe {
 impl Drop for Pipe {
     fn drop(&mut self) {
         self.write.borrow_mut().closed = true;
-        // What has not been read is lost, and so is what this end has written when it did not read all, as with TCP.
+        // Unread bytes are lost and, if there were any, so is what this end has written, as with TCP.
         let mut read = self.read.borrow_mut();
         if !read.bytes.is_empty() {
             self.write.borrow_mut().bytes.clear();
@@ -118,7 +119,7 @@ impl End {
         let limits = Limits { longest: stride(BODY), capacity: CAPACITY, outage: OUTAGE };
         let peer = NodeId::new(1 - index).unwrap();
         let link = Link::new(peer, "127.0.0.1:1".parse().unwrap(), (limits, codec), now + OUTAGE);
-        // Buffers for less than can be under way.
+        // Buffers for less than can be in flight.
         let longest = stride(BODY);
         let size = Size { rows: 2, longest, capacity: CAPACITY, bytes: 4 * codec::room_for(longest) };
         let ring = Ring::new(codec, size, workers.then(|| Workers::new(1, Arc::new(Silent)).unwrap()));
@@ -153,7 +154,7 @@ impl End {
     }
 
     pub(crate) fn poll(&mut self) -> bool {
-        // Whatever the system may say.
+        // Without waiting for a report of the system.
         self.link.wake(true, true);
         self.ring.turn();
         while let Some(done) = self.ring.poll_done() {
@@ -208,7 +209,7 @@ impl pdbp_core::Bell for Silent {
     fn sleep(&self, _: Duration, _: &mut dyn FnMut() -> bool) {}
 }
 
-/// Bytes that no codec shrinks, the same for the same seed.
+/// Incompressible bytes, determined by the seed.
 fn fill_with_noise(bytes: &mut [u8], seed: u64) {
     let mut state = seed;
     bytes.fill_with(|| {
@@ -226,14 +227,14 @@ pub(crate) enum Operation {
     Submit(usize, usize),
     Post(usize),
     Poll(usize, u8),
-    /// A new connection, which replaces one that there is.
+    /// A new connection, which replaces any existing one.
     Connect {
         holds: usize,
         grain: usize,
-        /// The end that calls, if it talks SOAP.
+        /// The end that calls, if they speak SOAP.
         caller: Option<usize>,
     },
-    /// So many threads of an end pack and expand from now on, if it has any.
+    /// Sets how many threads of an end pack and expand from now on, if it has any.
     #[cfg(test)]
     Threads(usize, usize),
     /// One end gives its connection up.
@@ -284,7 +285,7 @@ impl World {
         }
     }
 
-    /// Lets all that is under way arrive.
+    /// Lets everything in flight arrive.
     pub(crate) fn settle(&mut self, caller: Option<usize>) {
         self.run(&Operation::Connect { holds: 1000, grain: 300, caller });
         let mut idle = 0;
@@ -298,7 +299,7 @@ impl World {
         }
     }
 
-    /// While no end has given the link up: all that was sent has come, once and in order.
+    /// If no end has given the link up: everything that was sent has arrived, once and in order.
     pub(crate) fn has_all(&self) {
         for (end, other) in [(0, 1), (1, 0)] {
             let (end, other) = (&self.ends[end], &self.ends[other]);
@@ -311,7 +312,7 @@ impl World {
         }
     }
 
-    /// If ends have given it up: each block has come back once, as sent if the peer has it for sure, else as failed, and both ends are in the
+    /// If ends have given it up: each block has come back once, as sent if the peer surely has it, else as failed, and both ends are in the
     /// same session.
     pub(crate) fn has_all_or_back(&self) {
         assert_eq!(self.ends[0].session, self.ends[1].session);

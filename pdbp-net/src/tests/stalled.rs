@@ -1,4 +1,4 @@
-//! A node that takes nothing in keeps its peer waiting and nobody else, and costs that peer no more than it has set aside.
+//! A node that receives nothing delays only its own link, and costs its peer no more than what that has set aside.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::ring::codec::room_for;
 
 const NODES: usize = 8;
 const IN_FLIGHT: usize = 6;
-/// Blocks for each of those that take something.
+/// Blocks for each node that receives.
 const MESSAGES: u64 = 400;
 const BODY: usize = 900;
 /// Buffers for packed blocks, beyond the one that each link has.
@@ -36,7 +36,7 @@ impl End {
         Self { net, pool, sent: [(0, 0); NODES], received: 0, posted: 0 }
     }
 
-    /// As many blocks as the transport takes.
+    /// Submits as many blocks as the transport takes.
     fn submit(&mut self, peer: usize, most: u64) {
         let to = NodeId::new(peer as u16).unwrap();
         while self.sent[peer].0 < most {
@@ -85,7 +85,7 @@ impl End {
     }
 }
 
-/// Node 1 is never polled, and posts nothing. Node 0 has blocks for what all links may have under way, and none besides.
+/// Node 1 is never polled, and posts nothing. Node 0 has just as many blocks as all links may have in flight.
 fn six_of_seven_get_all(codec: Codec, framing: crate::Framing) {
     let ring_bytes = (NODES + BUFFERS) * room_for(1000);
     let options = Options { in_flight: IN_FLIGHT, codec, framing, ring_bytes, ..Options::new(1000) };

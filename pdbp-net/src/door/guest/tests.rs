@@ -5,7 +5,7 @@ use socket2::SockRef;
 use super::*;
 use crate::token;
 
-/// Nothing is heard of a host that has vanished, and no deadline ends one that waits for others to join.
+/// A vanished host sends nothing, and a guest that waits for others to join has no deadline.
 #[test]
 fn of_who_waits_the_system_looks_whether_its_host_is_there() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,4 @@
-//! Processes behind ports that something else forwards to them.
+//! Processes behind ports that are forwarded to them.
 
 use std::net::{Shutdown, TcpListener};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 
-/// A port that is forwarded to where a process will listen.
+/// A port that is forwarded to the one on which a process will listen.
 struct Forwarded {
     outside: String,
     inside: String,
@@ -56,7 +56,7 @@ fn until_all_are_connected(nets: &mut [Net]) {
     });
 }
 
-/// The founder, and one that has joined first, so that the other one calls both: once to join, once for each link.
+/// The founder and the first process to join, both of which the second one calls: once to join, and once for each link.
 #[test]
 fn processes_are_called_where_they_advertise() {
     for open in [false, true] {
@@ -91,7 +91,7 @@ fn processes_are_called_where_they_advertise() {
     }
 }
 
-/// Whether what others call is in reach of other hosts counts, and not where they are seen to call from.
+/// What matters is whether other hosts can reach the advertised addresses, not where calls are seen to come from.
 #[test]
 fn what_is_advertised_decides_who_can_be_together() {
     let founder = Founder::new("127.0.0.1:0", 3, options()).unwrap();

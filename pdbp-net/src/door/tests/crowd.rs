@@ -1,4 +1,4 @@
-//! Strangers in great numbers, from many addresses of this host.
+//! Many strangers, from many addresses of this host.
 #![cfg(target_os = "linux")]
 
 use pdbp_core::id::NodeId;
@@ -19,7 +19,7 @@ fn dial_from(last: u8, to: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Those that have gone since there were others, or since their time was over, which it may be on a busy machine.
+/// Strangers that were crowded out, or that were too slow, as may happen on a busy machine.
 fn gone(net: &Net) -> u64 {
     let door = net.stats().door;
     door.crowded_out + door.too_slow
@@ -28,7 +28,7 @@ fn gone(net: &Net) -> u64 {
 #[test]
 fn sixty_four_strangers_are_borne_in_all() {
     let (net, _other) = pair();
-    // As many as are borne of each of five addresses.
+    // The maximum from each of five addresses.
     let count = 5 * PER_ADDRESS;
     let mut silent: Vec<_> =
         (0..count).map(|i| dial_from(2 + (i / PER_ADDRESS) as u8, net.address())).collect();
@@ -54,7 +54,7 @@ impl Line {
         Self { ends: [first, second], pools: [pool(0), pool(1)], came: 0 }
     }
 
-    /// Sends and receives as much as goes now.
+    /// Sends and receives as much as possible now.
     fn turn(&mut self) {
         let [first, second] = &mut self.ends;
         let [sending, receiving] = &mut self.pools;
@@ -83,7 +83,7 @@ impl Line {
     }
 }
 
-/// They have a door of their own, and what they cost is a socket.
+/// Only the door's thread deals with them, and each costs only a socket.
 #[test]
 fn five_hundred_slow_strangers_are_in_no_link_s_way() {
     let mut line = Line::new(pair());

@@ -1,4 +1,4 @@
-//! Strangers that talk HTTP, each by a raw socket: what they get.
+//! What strangers get that speak HTTP, each by a raw socket.
 
 use pdbp_core::Op;
 use pdbp_core::id::NodeId;
@@ -12,10 +12,10 @@ use crate::framing::soap::{EXCHANGE, Role, SOAP, Word, envelope, hex};
 
 const HOST: &str = "POST /pdbp/exchange HTTP/1.1\r\nHost: h\r\n";
 
-/// All that a door answers until it ends the connection.
+/// Everything a door answers until it ends the connection.
 fn answer(net: &Net, said: &[u8]) -> String {
     let mut stream = dial(net.address());
-    // It may be closed before all of them are written.
+    // The door may close the connection before all bytes are written.
     let _ = stream.write_all(said);
     let mut answer = Vec::new();
     if let Err(error) = stream.read_to_end(&mut answer) {
@@ -61,7 +61,7 @@ fn heads_that_are_wrong_get_their_status_and_are_closed() {
     assert_eq!(net.stats().door.foreign, cases.len() as u64);
 }
 
-/// The door's one thread read for as long as it sent.
+/// The door's only thread used to read as long as the stranger sent.
 #[test]
 fn a_refused_stranger_that_goes_on_sending_is_closed() {
     const LONG: usize = 256 << 20; // far more than sockets hold
@@ -129,7 +129,7 @@ fn anybody_may_know_what_the_service_is() {
     assert_eq!(net.stats().door.foreign, 1);
 }
 
-/// What the door has answered to Hello and Claim, made with this token.
+/// The door's answers to Hello and Claim made with this token.
 fn greet_by_soap(stream: &mut TcpStream, claim: Claim, token: &Token) -> String {
     let caller = Role::Caller { host: "h".to_owned() };
     let (mut dialler, hello) = Dialler::begin([7; 32], claim);
@@ -183,7 +183,7 @@ fn a_slow_request_gets_408() {
     assert_eq!(net.stats().door.too_slow, 1);
 }
 
-/// What answers at the address talks HTTP, and is none of ours.
+/// The server at the address speaks HTTP, but is not PDBP.
 #[test]
 fn a_server_of_others_is_told_apart() {
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -199,7 +199,7 @@ fn a_server_of_others_is_told_apart() {
     assert!(error.to_string().contains(&address) && error.to_string().contains("404"), "{error}");
 }
 
-/// It could go on for hours: each byte had a patience of its own.
+/// This could go on for hours: each byte had a deadline of its own.
 #[test]
 fn a_server_that_answers_byte_by_byte_is_left() {
     for (framing, begins) in [(Framing::Soap, "HTTP/1.1 200 OK\r\nX: "), (Framing::Tcp, "PDBP")] {
@@ -208,7 +208,7 @@ fn a_server_that_answers_byte_by_byte_is_left() {
         let trickling = std::thread::spawn(move || {
             let (mut stream, _) = server.accept().unwrap();
             stream.write_all(begins.as_bytes()).unwrap();
-            // Less than a Hello in all that time, and than a head.
+            // In all that time, less than a Hello, and less than a head.
             for _ in 0..SOON.as_secs() {
                 std::thread::sleep(Duration::from_secs(1));
                 if stream.write_all(b"x").is_err() {
@@ -224,7 +224,7 @@ fn a_server_that_answers_byte_by_byte_is_left() {
     }
 }
 
-/// A founder, and a connection to it of a node that is played by hand and has opened it.
+/// A founder, and an opened connection to it from a node played by hand.
 fn played_by_hand() -> (Net, TcpStream) {
     let founder = Founder::new("127.0.0.1:0", 2, options()).unwrap();
     let (address, token) = (founder.address(), options().token.unwrap());
@@ -270,7 +270,7 @@ fn played_by_hand() -> (Net, TcpStream) {
     (net, stream)
 }
 
-/// A request about a link.
+/// A request of a link.
 fn message(words: &str) -> Vec<u8> {
     let header = "<e:Header><p:Link taken=\"0\" room=\"3\"/></e:Header><e:Body>";
     post(&body(words).replace("<e:Body>", header))
@@ -279,7 +279,7 @@ fn message(words: &str) -> Vec<u8> {
 /// The first block of a node.
 const BLOCK: &str = "<p:Block sequence=\"0\" length=\"5\"><x:Include xmlns:x=\"http://www.w3.org/2004/08/xop/include\" href=\"cid:1\"/></p:Block>";
 
-/// A request about a link with attachments.
+/// A request of a link with attachments.
 fn package(root: &str, rest: &str) -> Vec<u8> {
     let root = String::from_utf8(message(root)).unwrap().split_once("\r\n\r\n").unwrap().1.to_owned();
     let body = format!("--b\r\nContent-ID: <0>\r\n\r\n{root}\r\n--b\r\n{rest}");
@@ -287,7 +287,7 @@ fn package(root: &str, rest: &str) -> Vec<u8> {
     format!("{HOST}{kind}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
 
-/// Who knows the token is told what was wrong, too; the connection ends, is counted, and nothing that came is handed on.
+/// A node that knows the token is told what was wrong, too; the connection ends, is counted, and nothing of its input is handed on.
 #[test]
 fn a_node_that_sends_what_is_wrong_gets_a_fault_and_another_connection() {
     let block = BLOCK;
@@ -321,14 +321,14 @@ fn a_node_that_sends_what_is_wrong_gets_a_fault_and_another_connection() {
             net.stats().links[1].malformed == 1
         });
         let mut answer = Vec::new();
-        // With bytes unread the system may drop what was written.
+        // With unread bytes the system may drop what was written.
         let _ = stream.read_to_end(&mut answer);
         let answer = String::from_utf8(answer).unwrap();
         assert!(answer.contains("<e:Fault>") && answer.contains(why), "{why}: {answer}");
     }
 }
 
-/// A block that has been taken is not taken again; its sender is told so, and the next one is taken.
+/// A duplicate block is not taken again, but acknowledged, and the next one is taken.
 #[test]
 fn a_block_that_comes_again_is_acknowledged_again_and_not_delivered() {
     let (mut net, mut stream) = played_by_hand();
@@ -365,7 +365,7 @@ fn a_block_that_comes_again_is_acknowledged_again_and_not_delivered() {
     });
 }
 
-/// Who knows the token and is of another cluster gets no connection of this one, whoever it says it is.
+/// A process that knows the token but belongs to another cluster gets no connection here, whatever it claims to be.
 #[test]
 fn a_connection_of_another_cluster_is_refused() {
     let (mut net, _stream) = played_by_hand();
@@ -390,7 +390,7 @@ fn plain_http_at_a_port_of_tls_gets_400_in_plain_text() {
     let encrypted = Options { tls: Tls::Token, ..options() };
     let founder = Founder::new("127.0.0.1:0", 2, encrypted.clone()).unwrap();
     let said = post(&body("<p:Hello/>"));
-    // Also when there is no more of it.
+    // Even if no more of it arrives.
     for length in [1, 2, 3, said.len()] {
         let mut stream = dial(founder.address());
         stream.write_all(&said[..length]).unwrap();
@@ -400,7 +400,7 @@ fn plain_http_at_a_port_of_tls_gets_400_in_plain_text() {
     }
     let counted = || founder.door.stats();
     assert_eq!((counted().foreign, counted().too_slow), (4, 0));
-    // Who has gone is counted as well, and what is not even text hears what TLS would say.
+    // A caller that has gone is counted as well, and input that is not even text is answered by a TLS alert.
     for (first, alert) in [(&b"G"[..], false), (b"PDB", true), (&[0xFF], true)] {
         let (mut stream, before) = (dial(founder.address()), counted().foreign);
         stream.write_all(first).unwrap();

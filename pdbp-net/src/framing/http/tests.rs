@@ -2,7 +2,7 @@ use super::*;
 
 const GOOD: &str = "POST /pdbp/exchange HTTP/1.1\r\nHost: there:7210\r\nContent-Type: application/soap+xml; charset=utf-8\r\nContent-Length: 5\r\n\r\n";
 
-/// The status that a head is refused by, or none.
+/// The status by which a head is refused, if it is.
 fn status(head: &str) -> Option<u16> {
     request(head.as_bytes()).err().map(|fault| fault.status())
 }

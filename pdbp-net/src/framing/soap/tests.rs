@@ -19,7 +19,7 @@ fn caller() -> Role {
     Role::Caller { host: "there:7210".to_owned() }
 }
 
-/// What an end writes that says these records, those of a list in a message. The other end has asked as often as it has to.
+/// The bytes that an end writes for these records, one message per list. The other end has sent as many requests as it must.
 fn write(role: Role, messages: &[Vec<Record>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut lane = Soap::new(role, LONGEST);
@@ -39,7 +39,7 @@ fn write(role: Role, messages: &[Vec<Record>]) -> Vec<u8> {
     bytes
 }
 
-/// What the other end reads of it.
+/// What the other end reads from the bytes.
 fn read_all(role: Role, bytes: &[u8], lengths: Vec<usize>) -> (Vec<Record>, Result<(), Malformed>) {
     let mut pieces = Pieces::new(bytes, lengths);
     let (mut lane, mut records, mut room) = (Soap::new(role, LONGEST), Vec::new(), vec![0; LONGEST]);
@@ -101,7 +101,7 @@ fn any_message() -> impl Strategy<Value = Vec<Record>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// However a connection cuts the bytes, the same records come out, in either direction.
+    /// However a connection splits the bytes, the same records come out, in either direction.
     #[test]
     fn records_are_read_as_they_were_written(
         messages in prop::collection::vec(any_message(), 0..5),
@@ -116,7 +116,7 @@ proptest! {
         prop_assert!(read == messages.concat());
     }
 
-    /// Bytes of any kind never make it panic, and it makes the same of them in whatever pieces they come.
+    /// Arbitrary bytes never make it panic, and give the same result in whatever pieces they arrive.
     #[test]
     fn any_changes_are_read_or_refused(
         at in any::<prop::sample::Index>(),
@@ -144,7 +144,7 @@ fn records_are_read_when_they_are_cut_at_each_byte() {
     }
 }
 
-/// A Put of three blocks as text, in which something is replaced, and why it is refused then.
+/// Replaces something in a Put of three blocks, and returns why it is refused then.
 fn why(from: &str, to: &str) -> String {
     let blocks: Vec<_> = (0..3).map(|number| data(number, b"0123456789", 0)).collect();
     let text = String::from_utf8(write(caller(), &[blocks])).unwrap();
@@ -195,7 +195,7 @@ fn packages_that_are_wrong_are_refused() {
     }
 }
 
-/// As others package: no lengths but that of a Block, other headers, a preamble of none.
+/// As other implementations package: no lengths except that of a Block, other headers, no preamble.
 #[test]
 fn packages_of_others_are_read() {
     let package = "--uuid:1\r\nContent-Type: application/xop+xml; charset=UTF-8; type=\"application/soap+xml\"\r\nContent-Transfer-Encoding: \
@@ -232,7 +232,7 @@ fn what_is_said_the_wrong_way_is_refused() {
     );
 }
 
-/// An answer needs a request, and a caller has so many under way.
+/// An answer needs a request, and the number of outstanding requests of a caller is limited.
 #[test]
 fn requests_and_answers_are_as_many() {
     let ack = frame(Kind::Ack, 0, 0, 1);
@@ -260,7 +260,7 @@ fn requests_and_answers_are_as_many() {
     assert_eq!(answers, (SURPLUS + 1 - HELD) * "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n".len());
 }
 
-/// Every envelope that is written is as `exchange.xsd` says, which is what the WSDL has too.
+/// Every envelope that is written conforms to `exchange.xsd`, which the WSDL contains, too.
 #[test]
 fn envelopes_are_as_the_schema_says() {
     let required = std::env::var_os("PDBP_REQUIRE_XMLLINT").is_some();
@@ -282,7 +282,7 @@ fn envelopes_are_as_the_schema_says() {
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     std::fs::write(folder.path().join("exchange.xsd"), description("xsd", "").unwrap()).unwrap();
-    // What SOAP 1.2 says of envelopes, as far as it is used here: the schema of the service has the rest.
+    // The part of SOAP 1.2's schema of envelopes that is used here; the schema of the service has the rest.
     let envelopes = format!(
         "<s:schema xmlns:s='http://www.w3.org/2001/XMLSchema' xmlns:e='{SOAP}' targetNamespace='{SOAP}' elementFormDefault='qualified'>\
          <s:import namespace='{EXCHANGE}' schemaLocation='exchange.xsd'/><s:element name='Envelope'><s:complexType><s:sequence>\
@@ -316,7 +316,7 @@ fn envelopes_are_as_the_schema_says() {
     }
     assert_eq!(all.len(), 27);
     for envelope in &all {
-        // The schema is of what an Include stands for.
+        // The schema describes the contents that an Include stands for.
         let mut whole = envelope.clone();
         while let Some((before, rest)) = whole.clone().split_once("<x:Include ") {
             whole = format!("{before}MDEyMzQ1Njc4OQ=={}", rest.split_once("/>").unwrap().1);

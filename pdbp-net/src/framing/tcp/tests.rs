@@ -14,7 +14,7 @@ fn head(kind: Kind, length: usize, number: u64, taken: u64) -> Head {
     Head { kind, packing, room: (taken % 77) as u16, length: length as u32, number, taken }
 }
 
-/// Reads all there is.
+/// Reads everything.
 fn read_all(bytes: &[u8], lengths: Vec<usize>, longest: usize) -> (Vec<Frame>, Result<(), Malformed>) {
     let mut pieces = Pieces::new(bytes, lengths);
     let (mut reader, mut frames, mut room) = (Tcp::new(longest), Vec::new(), vec![0; longest]);
@@ -53,7 +53,7 @@ fn any_frame() -> impl Strategy<Value = Frame> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// However a connection cuts the bytes, the same frames come out.
+    /// However a connection splits the bytes, the same frames come out.
     #[test]
     fn frames_are_read_as_they_were_written(
         frames in prop::collection::vec(any_frame(), 0..8),
@@ -71,7 +71,7 @@ proptest! {
         prop_assert!(read == frames);
     }
 
-    /// Bytes of any kind never make it panic, and it makes the same of them in whatever pieces they come.
+    /// Arbitrary bytes never make it panic, and give the same result in whatever pieces they arrive.
     #[test]
     fn any_bytes_are_read_or_refused(
         bytes in prop::collection::vec(prop_oneof![3 => 0..5u8, 1 => any::<u8>()], 0..400),

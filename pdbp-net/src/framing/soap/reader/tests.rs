@@ -26,7 +26,7 @@ fn envelopes_of_others_are_read_as_ours() {
     let ours = read(put(&block("1@pdbp")).as_bytes()).unwrap();
     let block = Block { sequence: 9, length: 4, packing: Packing::Zstd, id: "1@pdbp".to_owned() };
     assert_eq!((ours.word, ours.link, &ours.blocks), (Word::Put, Some((7, 2)), &vec![block]));
-    // Other prefixes, an XML declaration, white space, comments, a reference, headers of others.
+    // Other prefixes, an XML declaration, white space, comments, a reference, foreign headers.
     let others = format!(
         "<?xml version='1.0' encoding='UTF-8'?>\n<!-- a proxy was here -->\n<SOAP-ENV:Envelope xmlns:SOAP-ENV='{SOAP}'\n xmlns='{EXCHANGE}'>\n \
          <SOAP-ENV:Header>\n<Link room='2' taken='&#55;'></Link><t:Trace xmlns:t='urn:t'><t:Deep>a &amp; b</t:Deep></t:Trace>\n</SOAP-ENV:Header>\
