@@ -15,7 +15,7 @@ use links::{Link, Session};
 use super::history::{History, Op};
 use super::plan::{Plan, Random};
 use super::table::{Table, entry, node};
-use crate::agreement::{Agreement, Change, Event, Message, Reach, Role, Settings, Stage, Start, Storage};
+use crate::agreement::{Agreement, Change, Event, Reach, Role, Settings, Stage, Start, Storage};
 use crate::id::{PartId, Time};
 use crate::tables::NodeEntry;
 
