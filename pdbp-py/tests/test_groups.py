@@ -230,7 +230,10 @@ def test_the_end_of_the_program_ends_a_call_of_another_thread():
         def member(node):
             group = node.group("all", timeout=60)
             if node.index == 0:
-                group.barrier()  # which the other never calls
+                try:
+                    group.barrier()  # which the other never calls
+                except pypdbp.Closed:
+                    pass  # the interpreter may end first
         threads = [threading.Thread(target=member, args=(node,), daemon=True) for node in cluster.nodes]
         for thread in threads:
             thread.start()
