@@ -229,12 +229,12 @@ def test_the_end_of_the_program_ends_a_call_of_another_thread():
         cluster = pypdbp.start(nodes=2, transport="local")
         groups = [None, None]
         def member(node):
-            groups[node.index] = group = node.group("all", timeout=60)
-            if node.index == 0:
-                try:
+            try:
+                groups[node.index] = group = node.group("all", timeout=60)
+                if node.index == 0:
                     group.barrier()  # which the other never calls
-                except pypdbp.PdbpError:
-                    pass  # closed, unless the interpreter ends first
+            except pypdbp.PdbpError:
+                pass  # closed, unless the interpreter ends first
         threads = [threading.Thread(target=member, args=(node,), daemon=True) for node in cluster.nodes]
         for thread in threads:
             thread.start()
