@@ -28,14 +28,14 @@ using nanoseconds = std::chrono::nanoseconds;
 /* As long as the setting timeout_ms says. */
 inline constexpr nanoseconds set_timeout{PDBP_SET_TIMEOUT};
 
-/* What a call has failed with; what() begins with the name of the status, and says what was wrong and what to do. */
+/* A call that failed; what() begins with the name of the status, then tells what was wrong and what to do about it. */
 class error : public std::runtime_error {
 public:
     explicit error(pdbp_status status) : std::runtime_error(text(status)), status_(status), nodes_(pdbp_error_nodes(nullptr, 0)) {
         pdbp_error_nodes(nodes_.data(), nodes_.size());
     }
     pdbp_status status() const noexcept { return status_; }
-    /* The nodes that it waited for, or that have failed. */
+    /* The nodes that the call waited for, or that have failed. */
     const std::vector<std::uint16_t> &nodes() const noexcept { return nodes_; }
 
 private:
@@ -48,8 +48,8 @@ private:
     std::vector<std::uint16_t> nodes_;
 };
 
-struct timeout : error { using error::error; };      /* it waited as long as it may */
-struct interrupted : error { using error::error; };  /* node::interrupt */
+struct timeout : error { using error::error; };      /* the wait timed out */
+struct interrupted : error { using error::error; };  /* by node::interrupt */
 struct peer_failed : error { using error::error; };  /* a node has failed, or left */
 
 /* Throws unless a call of pdbp.h is done. */
@@ -72,7 +72,7 @@ template <auto Free> struct freed {
 };
 template <class T, auto Free> using owned = std::unique_ptr<T, freed<Free>>;
 
-/* What a call writes a handle to. */
+/* Receives the handle that a call creates. */
 template <class Owned> class out {
 public:
     explicit out(Owned &to) : to_(to) {}
@@ -156,7 +156,7 @@ private:
     pdbp_batch batch_;
 };
 
-/* The end of a stream that writes. One that is destroyed before finish() gives the stream up. */
+/* The writing end of a stream. Destroying it before finish() gives the stream up. */
 class writer {
 public:
     void write(const void *data, std::size_t size, nanoseconds wait = set_timeout) { check(pdbp_write(get(), data, size, nullptr, detail::time(wait))); }
@@ -169,7 +169,7 @@ private:
     detail::owned<pdbp_writer, pdbp_writer_free> handle_;
 };
 
-/* The end of a stream that reads. */
+/* The reading end of a stream. */
 class reader {
 public:
     /* Reads what there is, at most `size` bytes; 0 at the end. */
@@ -207,7 +207,7 @@ enum class op : std::uint32_t {
     bit_xor = PDBP_XOR,
 };
 
-/* A member of a group. Sizes are numbers of values; where a container is passed, it is its size(). */
+/* A member of a group. Sizes count values; a container contributes its size(). */
 class group {
 public:
     std::uint32_t rank() const noexcept { return pdbp_group_rank(get()); }
@@ -293,7 +293,7 @@ public:
     void barrier(nanoseconds wait = set_timeout) const { check(pdbp_barrier(get(), detail::time(wait))); }
     void quiesce(nanoseconds wait = set_timeout) const { check(pdbp_quiesce(get(), detail::time(wait))); }
     void interrupt() const noexcept { pdbp_interrupt(get()); }
-    /* A group of one member on each node; each node calls it, with the same name. */
+    /* A group of one member on each node; each node calls this, with the same name. */
     pdbp::group group(const std::string &name, nanoseconds patience = set_timeout) const {
         pdbp::group made;
         check(pdbp_group_of_nodes(get(), name.c_str(), detail::time(patience), detail::out(made.handle_)));
@@ -306,7 +306,7 @@ private:
     detail::owned<pdbp_node, pdbp_node_free> handle_;
 };
 
-/* A part. It belongs to the thread that has registered it, until it is handed over by disown() and adopt(). */
+/* A part. It belongs to the thread that registered it, until disown() and adopt() hand it over. */
 class part {
 public:
     part(const node &of, const std::string &name, std::uint32_t kind = PDBP_CPU) {
@@ -338,7 +338,7 @@ public:
     void send_command(target to, std::uint16_t command, const void *data = nullptr, std::size_t size = 0, nanoseconds wait = set_timeout) {
         check(pdbp_send_command(get(), to, command, data, size, detail::time(wait)));
     }
-    /* Has `fill` write a message of `size` bytes where it leaves from; one that throws gives it up. */
+    /* Calls `fill` to write a message of `size` bytes directly into the outgoing block; if it throws, the message is given up. */
     template <class F> void send_in_place(target to, std::size_t size, F &&fill, nanoseconds wait = set_timeout) {
         void *room = nullptr;
         check(pdbp_loan(get(), to, size, detail::time(wait), &room));
@@ -386,7 +386,7 @@ public:
         check(pdbp_accept(get(), detail::time(wait), detail::out(made.handle_), &made.source_));
         return made;
     }
-    /* A group of parts; the owner of each calls it, with the same list of addresses and name. */
+    /* A group of parts; the owner of each calls this, with the same name and list of addresses. */
     pdbp::group group(const std::string &name, const std::vector<std::string> &members, nanoseconds patience = set_timeout) {
         std::vector<const char *> list;
         for (const std::string &member : members) list.push_back(member.c_str());
@@ -400,7 +400,7 @@ private:
     detail::owned<pdbp_part, pdbp_part_free> handle_;
 };
 
-/* Settings as the environment and the file that PDBP_CONFIG names say, and as they are set here. */
+/* Settings from the environment, from the file that PDBP_CONFIG names, and from set(). */
 class settings {
 public:
     settings() { check(pdbp_settings_new(detail::out(handle_))); }
