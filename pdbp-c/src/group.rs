@@ -234,8 +234,11 @@ exports! {
 
     /// Sets how long calls wait while nothing moves.
     fn pdbp_group_patience(group: In<GroupHandle>, patience: Wait) -> Status {
-        let Some(patience) = patience.given() else {
-            return Err(Failure::new(Status::E_ARGUMENT, "a group does not know the setting; give the time in nanoseconds".to_owned()));
+        let Some(patience) = patience.given().filter(|_| !patience.is_none()) else {
+            return Err(Failure::new(
+                Status::E_ARGUMENT,
+                "a group's patience is in nanoseconds, above 0: it does not know the setting, and calls wait for other members".to_owned(),
+            ));
         };
         group.enter()?.set_patience(patience);
         Ok(Status::DONE)

@@ -6,7 +6,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
-use std::time::Duration;
 
 use pdbp::collective::{self, Element, GroupError, JoinError, Op, Request};
 use pyo3::exceptions::PyValueError;
@@ -220,7 +219,11 @@ impl Group {
 
     /// Sets how many seconds calls wait while nothing moves. Members may differ in this.
     fn set_patience(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
-        let patience = Patience::of(Some(seconds))?.or(Duration::ZERO);
+        let Patience::For(patience) = Patience::of(Some(seconds))? else {
+            return Err(PyValueError::new_err(
+                "a group's patience is in seconds, above 0; calls wait for other members",
+            ));
+        };
         self.cell.wait(py, |group| {
             group.set_patience(patience);
             Ok(())

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from array import array
 
 import pypdbp
@@ -130,6 +131,7 @@ def test_what_cannot_be_is_refused_and_the_group_goes_on(nodes):
                 (lambda: group.all_reduce(memoryview(bytearray(8)).cast("c")), TypeError, "'c'"),
                 (lambda: group.all_reduce(object()), TypeError, "bytes-like"),
                 (lambda: group.set_patience(-1), ValueError, "seconds"),
+                (lambda: group.set_patience(0), ValueError, "above 0"),
             ]:
                 with pytest.raises(error, match=text):
                     wrong()
@@ -172,10 +174,13 @@ def test_one_thread_at_a_time_and_the_end_of_the_cluster_ends_calls():
     raised = []
 
     def wait():
-        try:
-            groups[0].barrier()
-        except pypdbp.PdbpError as error:
-            raised.append(error)
+        while not raised:
+            try:
+                groups[0].barrier()
+            except pypdbp.Busy:
+                pass  # this time the other thread was in a call
+            except pypdbp.PdbpError as error:
+                raised.append(error)
 
     thread = threading.Thread(target=wait)
     thread.start()
@@ -184,6 +189,7 @@ def test_one_thread_at_a_time_and_the_end_of_the_cluster_ends_calls():
             groups[0].set_patience(60)
         except pypdbp.Busy:
             break
+        time.sleep(0.01)  # the other thread gets in
     cluster.close()
     thread.join()
     assert isinstance(raised[0], pypdbp.Closed)
@@ -246,7 +252,7 @@ def test_the_end_of_the_program_ends_a_call_of_another_thread():
 
 def test_ctrl_c_ends_a_call_and_with_it_the_group():
     said = run_program("""
-        import os, signal, threading, pypdbp
+        import os, signal, threading, time, pypdbp
         cluster = pypdbp.start(nodes=2, transport="local")
         groups = [None, None]
         def member(node):
@@ -255,11 +261,24 @@ def test_ctrl_c_ends_a_call_and_with_it_the_group():
         other.start()
         member(cluster.nodes[0])
         other.join()
-        threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-        try:
-            groups[0].barrier()
-        except KeyboardInterrupt:
-            print("interrupted")
+        def interrupt():
+            while True:
+                try:
+                    groups[0].set_patience(60)
+                except pypdbp.Busy:
+                    break  # the main thread is in its call
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+        threading.Thread(target=interrupt).start()
+        interrupted = False
+        while not interrupted:
+            try:
+                groups[0].barrier()
+            except pypdbp.Busy:
+                pass  # this time the other thread was in a call
+            except KeyboardInterrupt:
+                interrupted = True
+        print("interrupted")
         try:
             groups[0].barrier()
         except pypdbp.GroupError as error:

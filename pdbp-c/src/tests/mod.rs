@@ -266,7 +266,7 @@ fn each_function_works_after_the_cluster_was_freed() {
             "pdbp_commit" => Status::E_NO_LOAN,
             // Its progress is "inline".
             "pdbp_arm" => Status::E_SETTINGS,
-            "pdbp_filled" | "pdbp_discard" => Status::E_ARGUMENT,
+            "pdbp_filled" | "pdbp_discard" | "pdbp_group_patience" => Status::E_ARGUMENT,
             // The group has one member, and the sample of a rank is 1.
             "pdbp_group_broadcast"
             | "pdbp_group_scatter"

@@ -490,6 +490,8 @@ static void *member(void *argument) {
     EXPECT(pdbp_group_size(group) == 2 && rank == pdbp_node_index(node));
     DONE(pdbp_group_barrier(group));
     EXPECT(pdbp_group_patience(group, PDBP_SET_TIMEOUT) == PDBP_E_ARGUMENT);
+    EXPECT(pdbp_group_patience(group, 0) == PDBP_E_ARGUMENT);
+    SAYS("above 0");
     DONE(pdbp_group_patience(group, 20000000000));
 
     for (i = 0; i < 3; i++) own[i] = (int64_t)(10 * rank + i);
