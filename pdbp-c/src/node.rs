@@ -217,7 +217,7 @@ impl From<Event> for EventInfo {
             Event::Expelled => of(kind::EXPELLED),
             Event::NodeUp { node } => at(kind::NODE_UP, node),
             Event::NodeDown { node } => at(kind::NODE_DOWN, node),
-            Event::NotPassedOn { source, dest, messages } => {
+            Event::NotForwarded { source, dest, messages } => {
                 Self { other: dest.raw(), count: messages.into(), ..at(kind::NOT_PASSED_ON, source) }
             }
             Event::StreamStopped { part, number, relay, dest } => Self {

@@ -41,7 +41,7 @@
 //!   All of them stay with the link even if its transport is too busy to take them.
 //! * **Control blocks** are shared by the links of a node, since most links need none at any given time. A link may have at most
 //!   its equal share of them, in flight and waiting together, and there are at least as many as links
-//!   ([`least_control_blocks`](crate::Config::least_control_blocks)). So one is always left for a link that has none.
+//!   ([`min_control_blocks`](crate::Config::min_control_blocks)). So one is always left for a link that has none.
 //!
 //! If places were scarce and control blocks fewer than links, a cycle could form: a block from 5 to 2 waits for credit, the
 //! control block of 2 waits for a place on its link to 0, held by data that 0 cannot forward to 3, and the control block of 3
@@ -88,7 +88,7 @@
 //! reported by [`has_failed`](crate::Engine::has_failed), until it is readmitted: another route would let messages overtake each
 //! other. Messages that had not reached the relay come back to their sender. Those that the relay had taken and not forwarded are
 //! lost with it. Messages that it cannot forward because the destination has failed, it drops, counts in
-//! [`relay_lost`](crate::engine::Counters::relay_lost) and reports to its host ([`NotPassedOn`](crate::Event::NotPassedOn)). The
+//! [`relay_lost`](crate::engine::Counters::relay_lost) and reports to its host ([`NotForwarded`](crate::Event::NotForwarded)). The
 //! sender learns of this as [`PeerFailed`](crate::Event::PeerFailed) of the relay or, once the members have declared it down, of
 //! the destination.
 //!

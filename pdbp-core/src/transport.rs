@@ -27,10 +27,10 @@
 //!
 //! The conformance suite in `pdbp-sim` checks all of this for any implementation; its docs show the example `backend`, written
 //! from scratch. For a medium that merely carries frames, such as a UART or a socket, implement
-//! [`embed::Wire`](crate::embed::Wire): [`embed::Posted`](crate::embed::Posted) turns it into a transport.
+//! [`embed::Wire`](crate::embed::Wire): [`embed::WireTransport`](crate::embed::WireTransport) turns it into a transport.
 //!
 //! ```
-//! use pdbp_core::embed::{Posted, PostedStorage};
+//! use pdbp_core::embed::{WireTransport, WireStorage};
 //! use pdbp_core::id::NodeId;
 //! use pdbp_core::umb::{BlockPool, HeapMemory, stride};
 //! use pdbp_core::{Completion, Op, Transport};
@@ -52,7 +52,7 @@
 //!
 //! let line = Rc::default();
 //! let [zero, one] = [0, 1].map(|index| NodeId::new(index).expect("a node number"));
-//! let end = |me: NodeId| Posted::new(Line(me.index(), Rc::clone(&line)), me, 2, PostedStorage::allocate(2, 4));
+//! let end = |me: NodeId| WireTransport::new(Line(me.index(), Rc::clone(&line)), me, 2, WireStorage::allocate(2, 4));
 //! let (mut left, mut right) = (end(zero), end(one));
 //! let pool = |me| BlockPool::new(HeapMemory::new(stride(256)).expect("memory for a block"), me, 256);
 //! let (mut here, mut there) = (pool(zero), pool(one));
@@ -234,7 +234,7 @@ pub trait Transport {
     /// always available, whatever this node has in flight on other links and whatever the peer does with the blocks that it has
     /// received. `usize::MAX` if only memory limits it. With in-place arrival, readers may hold places for as long as they like,
     /// so data must not take them all: the engine reserves two for control messages, and refuses a link with fewer than three
-    /// ([`Config::LEAST_CAPACITY`](crate::Config::LEAST_CAPACITY)). The same at every call. Meaningless for this node itself and
+    /// ([`Config::MIN_CAPACITY`](crate::Config::MIN_CAPACITY)). The same at every call. Meaningless for this node itself and
     /// for nodes without a link.
     fn capacity(&self, peer: NodeId) -> usize;
 

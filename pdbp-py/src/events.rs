@@ -62,7 +62,7 @@ impl From<pdbp::Event> for Event {
             E::Expelled => Self::of("expelled"),
             E::NodeUp { node } => Self::at("node_up", node),
             E::NodeDown { node } => Self::at("node_down", node),
-            E::NotPassedOn { source, dest, messages } => Self {
+            E::NotForwarded { source, dest, messages } => Self {
                 dest: Some(dest.index()),
                 messages: Some(messages.into()),
                 ..Self::at("not_passed_on", source)

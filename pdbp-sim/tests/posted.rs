@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use pdbp_core::cdu::BLOCK_HEADER;
-use pdbp_core::embed::{Posted, PostedStorage, Wire, WireError};
+use pdbp_core::embed::{Wire, WireError, WireStorage, WireTransport};
 use pdbp_core::id::NodeId;
 use pdbp_core::umb::{BlockPool, HeapMemory, stride};
 use pdbp_core::{Completion, Op, Reason, Transport};
@@ -70,17 +70,17 @@ impl Drop for Line {
 }
 
 /// Transports over lines with room for `room` frames and `places` blocks.
-fn ends(nodes: u16, room: usize, places: usize) -> Vec<Posted<'static, Line>> {
+fn ends(nodes: u16, room: usize, places: usize) -> Vec<WireTransport<'static, Line>> {
     let lines = Line::all(usize::from(nodes), room).into_iter();
     let end = |(i, line)| {
-        let storage = PostedStorage::allocate(nodes, places);
-        Posted::new(line, NodeId::new(i as u16).unwrap(), nodes, storage)
+        let storage = WireStorage::allocate(nodes, places);
+        WireTransport::new(line, NodeId::new(i as u16).unwrap(), nodes, storage)
     };
     lines.enumerate().map(end).collect()
 }
 
-fn domain(nodes: u16, room: usize, places: usize) -> Vec<Node<Posted<'static, Line>, HeapMemory>> {
-    type Any = Node<Posted<'static, Line>, HeapMemory>;
+fn domain(nodes: u16, room: usize, places: usize) -> Vec<Node<WireTransport<'static, Line>, HeapMemory>> {
+    type Any = Node<WireTransport<'static, Line>, HeapMemory>;
     let node = |end| {
         let memory = HeapMemory::new(Any::memory(usize::from(nodes), 1024)).unwrap();
         Any::new(end, memory, 1024)

@@ -29,7 +29,7 @@ pub struct Allocation {
     pub row: u32,
     /// Real elements of a row at the start (m).
     pub initial: u32,
-    /// Blocks for rows, besides those for control messages.
+    /// Blocks for rows, stages those for control messages.
     pub blocks: u32,
 }
 
@@ -235,7 +235,7 @@ fn introduce<P: SpacePolicy>(mut nodes: Vec<NodeEndpoint<P>>) -> Vec<CoreEndpoin
 
 impl<P: SpacePolicy> CoreEndpoint<P> {
     fn is_known(&self) -> bool {
-        let known = self.sources.iter().all(|part| self.node.state(*part) == LocalPart::Known);
+        let known = self.sources.iter().all(|part| self.node.state(*part) == LocalPart::Registered);
         self.node.engine().is_ready() && known
     }
 

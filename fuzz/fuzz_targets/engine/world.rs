@@ -89,7 +89,7 @@ impl<T: Transport> World<T> {
         }
         self.run(100 + 60 * all, |node| {
             node.endpoint.engine().parts().count() == all
-                && (0..PARTS).all(|local| node.endpoint.engine().local_part(local) == LocalPart::Known)
+                && (0..PARTS).all(|local| node.endpoint.engine().local_part(local) == LocalPart::Registered)
         });
     }
 
@@ -136,11 +136,11 @@ impl<T: Transport> World<T> {
             }
         }
         if let Some((from, sending)) = &mut node.set {
-            let before = sending.left().to_vec();
+            let before = sending.remaining().to_vec();
             let sent = node.endpoint.poll_set(sending);
-            let taken = before.len() - sending.left().len();
+            let taken = before.len() - sending.remaining().len();
             self.oracle.sent_to_set(*from, &before[..taken], sent);
-            if sending.left().is_empty() {
+            if sending.remaining().is_empty() {
                 node.set = None;
             }
         }
@@ -318,7 +318,7 @@ impl<T: Transport> World<T> {
             }
             Err(error) => {
                 self.oracle.stream_failed(key, error);
-                endpoint.give_up_stream(stream);
+                endpoint.abort_stream(stream);
             }
         }
     }
@@ -432,7 +432,7 @@ impl<T: Transport> World<T> {
         for node in self.nodes.iter_mut().flatten().chain(&mut self.graves) {
             let streams = std::mem::take(&mut node.streams).into_values();
             let streams: Vec<_> = streams.chain(node.finishing.drain(..)).collect();
-            streams.into_iter().for_each(|stream| node.endpoint.give_up_stream(stream));
+            streams.into_iter().for_each(|stream| node.endpoint.abort_stream(stream));
         }
         // An endpoint leaves its memory in place for ever while somebody has its blocks.
         self.net.borrow_mut().drop_blocks();

@@ -1,13 +1,13 @@
 //! A node that sends the other one messages, one longer than a block, and a stream, and checks what comes from there.
 
-use pdbp_core::embed::{Error, Host, Piece, Posted, Sending, StreamReader, StreamWriter, Wire};
+use pdbp_core::embed::{Error, Host, Piece, WireTransport, Sending, StreamReader, StreamWriter, Wire};
 use pdbp_core::endpoint::SendError;
 use pdbp_core::id::{PartId, Time};
 use pdbp_core::policy::Adaptive;
 use pdbp_core::tables::PartKind;
 use pdbp_core::umb::StaticMemory;
 
-pub type Link<W> = Posted<'static, W>;
+pub type Link<W> = WireTransport<'static, W>;
 
 const MESSAGES: u32 = 1000;
 const STREAMED: usize = 50_000;

@@ -121,7 +121,7 @@
 //! requests wait, and nodes are admitted only while a slot is left for a NodeDown. A node is admitted once all members have
 //! everything before the point where its log begins. So any member that is elected can bring any other up to date from its log,
 //! which matters because the other member may be needed for the quorum that declares a node down. Elections add no entries, and
-//! only one membership change is in progress at a time: uncommitted entries never fill a log of [`LEAST_LOG`], and entries that
+//! only one membership change is in progress at a time: uncommitted entries never fill a log of [`MIN_LOG`], and entries that
 //! only failed members lack are dropped in favour of a NodeDown. A node that needs dropped entries starts from a snapshot: the rows
 //! as they are when sent, then the log from where the snapshot began, whose entries are idempotent. If that needs more room than
 //! the table has, the node starts over. Nothing else grows.
@@ -152,7 +152,7 @@ use term::Term;
 pub use message::{Ballot, Body, Change, Entry, Fit, MEMBERS, Message, Position};
 pub(crate) use peer::Peer;
 pub use request::RequestError;
-pub use settings::{LEAST_LOG, Settings, SettingsError, Start, Storage};
+pub use settings::{MIN_LOG, Settings, SettingsError, Start, Storage};
 pub use unlinked::Reach;
 pub(crate) use unlinked::Unlinked;
 pub use wire::MESSAGE;

@@ -70,7 +70,7 @@ impl Settings {
         if self.patience == 0 {
             return Err(SettingsError::Patience);
         }
-        if storage.log.len() < LEAST_LOG {
+        if storage.log.len() < MIN_LOG {
             return Err(SettingsError::Log(storage.log.len()));
         }
         if records != usize::from(self.linked()) || records + storage.unlinked.len() != nodes {
@@ -82,7 +82,7 @@ impl Settings {
 
 /// The memory of a replica; see `allocate`.
 pub struct Storage<'a> {
-    /// The latest entries of the log; at least [`LEAST_LOG`], and the same number on all nodes.
+    /// The latest entries of the log; at least [`MIN_LOG`], and the same number on all nodes.
     pub(crate) log: ManagedSlice<'a, Option<Entry>>,
     /// One per node; with [`Reach::Masters`] one per master.
     pub(crate) peers: ManagedSlice<'a, Peer>,
@@ -91,7 +91,7 @@ pub struct Storage<'a> {
 }
 
 /// The shortest log: three quarters for requests, a slot for the admission of a node, and one for a NodeDown.
-pub const LEAST_LOG: usize = 8;
+pub const MIN_LOG: usize = 8;
 
 #[cfg(feature = "alloc")]
 impl Storage<'static> {
@@ -125,7 +125,7 @@ pub enum SettingsError {
     Founder(NodeId),
     /// The patience is 0.
     Patience,
-    /// The log has this many entries, fewer than [`LEAST_LOG`].
+    /// The log has this many entries, fewer than [`MIN_LOG`].
     Log(usize),
     /// The number of records does not match the number of nodes, or of masters; or `unlinked` does not match the rest.
     Peers(usize),
@@ -151,7 +151,7 @@ impl core::fmt::Display for SettingsError {
                 )
             }
             Self::Patience => f.write_str("the patience is 0 ns; choose more than a round trip takes"),
-            Self::Log(n) => write!(f, "a log of {n} entries is too short; give at least {LEAST_LOG}"),
+            Self::Log(n) => write!(f, "a log of {n} entries is too short; give at least {MIN_LOG}"),
             Self::Peers(n) => {
                 write!(f, "the storage has {n} node records; give it one for each node, or for each master")
             }

@@ -4,12 +4,12 @@ use core::cell::{Cell, RefCell};
 use core::fmt;
 use core::task::{Context, Poll};
 
-use super::memory::{NodeMemory, Taken};
+use super::memory::{MemoryTaken, NodeMemory};
 use super::received::{Batch, Message, Returned};
 use super::sending::{Sending, SendingSet};
 use super::stream::{StreamReader, StreamWriter};
 use super::wakers::Wakers;
-use super::wire::{Posted, Wire};
+use super::wire::{Wire, WireTransport};
 use crate::endpoint::{Barrier, Endpoint, Quiescence, SendError};
 use crate::engine::{Config, ConfigError, Event, LocalPart, RegisterError, SuperstepError};
 use crate::id::{PartId, Time};
@@ -38,7 +38,7 @@ pub struct Host<T: Transport, M: BlockMemory = StaticMemory, P: SpacePolicy = Ad
 #[non_exhaustive]
 pub enum Error {
     /// The memory was already taken.
-    Taken(Taken),
+    MemoryTaken(MemoryTaken),
     /// Configuration, transport and memory do not fit together.
     Config(ConfigError),
     /// A part could not be registered.
@@ -56,7 +56,7 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Taken(e) => e.fmt(f),
+            Self::MemoryTaken(e) => e.fmt(f),
             Self::Config(e) => e.fmt(f),
             Self::Register(e) => e.fmt(f),
             Self::Send(e) => e.fmt(f),
@@ -80,7 +80,7 @@ macro_rules! from {
 }
 
 from! {
-    Taken(Taken),
+    MemoryTaken(MemoryTaken),
     Config(ConfigError),
     Register(RegisterError),
     Send(SendError),
@@ -89,7 +89,7 @@ from! {
     Superstep(SuperstepError),
 }
 
-impl<W: Wire, M: BlockMemory> Host<Posted<'static, W>, M> {
+impl<W: Wire, M: BlockMemory> Host<WireTransport<'static, W>, M> {
     /// Creates a node on a wire. The memory overrides the sizes in `config`: bytes of a block, row, parts, pipes and streams.
     ///
     /// # Errors
@@ -97,7 +97,7 @@ impl<W: Wire, M: BlockMemory> Host<Posted<'static, W>, M> {
     pub fn new(mut config: Config, wire: W, memory: NodeMemory<M>) -> Result<Self, ConfigError> {
         let NodeMemory { sizes, blocks, storage, posted, wakers } = memory;
         sizes.fit(&mut config);
-        let transport = Posted::new(wire, config.node, config.nodes, posted);
+        let transport = WireTransport::new(wire, config.node, config.nodes, posted);
         let endpoint = Endpoint::new(config, Adaptive::DEFAULT, transport, blocks, storage)?;
         Ok(Self::of(endpoint, Wakers::new(wakers)))
     }
@@ -272,7 +272,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
     /// while !sending.poll()? {
     ///     step();
     /// }
-    /// assert!(sending.left().is_empty());
+    /// assert!(sending.remaining().is_empty());
     /// for (host, part) in [(&left, here), (&right, reads)] {
     ///     let message = loop {
     ///         step();

@@ -5,9 +5,9 @@ use core::task::Waker;
 use heapless::Vec;
 use managed::ManagedSlice;
 
-use super::rings::Ends;
-use super::wire::{Link, PostedStorage};
-use crate::endpoint::{Buffer, EVENTS, EndpointStorage, Hold, Note, Owner, notes};
+use super::rings::RingState;
+use super::wire::{Link, WireStorage};
+use crate::endpoint::{Buffer, EVENTS, EndpointStorage, Hold, Notice, PartState, notices};
 use crate::engine::{Config, Element, Local, RoomEntry, Storage};
 use crate::inbox::{Assembly, Entry, Inbox, InboxStorage, Incoming};
 use crate::outbox::Lane;
@@ -54,7 +54,7 @@ impl Sizes {
 
     /// Number of blocks that a link takes at a time: a row, plus those that control messages need.
     pub const fn places(&self) -> usize {
-        self.row + Config::LEAST_CAPACITY - 1
+        self.row + Config::MIN_CAPACITY - 1
     }
 
     /// Maximum number of deliveries that a part has taken out of its pipe but not read.
@@ -68,8 +68,8 @@ impl Sizes {
     }
 
     /// Maximum number of notices of failed nodes that may wait for a part.
-    pub const fn notes(&self) -> usize {
-        notes(self.nodes, self.streams, self.pipe)
+    pub const fn notices(&self) -> usize {
+        notices(self.nodes, self.streams, self.pipe)
     }
 
     /// Adapts a configuration to these sizes.
@@ -89,7 +89,7 @@ pub struct NodeMemory<M = StaticMemory> {
     pub(super) sizes: Sizes,
     pub(super) blocks: M,
     pub(super) storage: EndpointStorage<'static>,
-    pub(super) posted: PostedStorage<'static>,
+    pub(super) posted: WireStorage<'static>,
     pub(super) wakers: ManagedSlice<'static, Option<Waker>>,
 }
 
@@ -112,7 +112,7 @@ impl NodeMemory<crate::umb::HeapMemory> {
             sizes,
             blocks: crate::umb::HeapMemory::new(sizes.block_bytes())?,
             storage: EndpointStorage::allocate(&config, blocks, sizes.pipe, long),
-            posted: PostedStorage::allocate(nodes, sizes.places()),
+            posted: WireStorage::allocate(nodes, sizes.places()),
             wakers: ManagedSlice::Owned(alloc::vec![None; sizes.local]),
         })
     }
@@ -120,15 +120,15 @@ impl NodeMemory<crate::umb::HeapMemory> {
 
 /// The memory was already taken by another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken;
+pub struct MemoryTaken;
 
-impl core::fmt::Display for Taken {
+impl core::fmt::Display for MemoryTaken {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str("the memory has been taken by another node; write a storage! for each node")
     }
 }
 
-impl core::error::Error for Taken {}
+impl core::error::Error for MemoryTaken {}
 
 /// The type that [`storage!`](crate::storage) declares. Its parameters are the [`Sizes`] in order, and six numbers derived from
 /// them.
@@ -148,12 +148,12 @@ pub struct StaticNode<
     const PLACES: usize,
     const ENTRIES: usize,
     const INCOMING: usize,
-    const NOTES: usize,
+    const NOTICES: usize,
 > {
     blocks: Once<Aligned<BYTES>>,
     long: Once<[[u8; LONG_BYTES]; LONG]>,
     tables: Once<
-        Tables<NODES, BLOCKS, ROW, PARTS, LOCAL, STREAMS, LONG, PIPES, PLACES, ENTRIES, INCOMING, NOTES>,
+        Tables<NODES, BLOCKS, ROW, PARTS, LOCAL, STREAMS, LONG, PIPES, PLACES, ENTRIES, INCOMING, NOTICES>,
     >,
 }
 
@@ -171,7 +171,7 @@ struct Tables<
     const PLACES: usize,
     const ENTRIES: usize,
     const INCOMING: usize,
-    const NOTES: usize,
+    const NOTICES: usize,
 > {
     blocks: Vec<BlockInfo, BLOCKS>,
     send_matrix: Vec<[u32; ROW], NODES>,
@@ -190,10 +190,10 @@ struct Tables<
     unlinked: Vec<agreement::Unlinked, NODES>,
     lanes: Vec<Lane, NODES>,
     pieces: Vec<[Option<Delivery>; ENTRIES], LOCAL>,
-    ends: Vec<[Ends; 2], LOCAL>,
-    notes: Vec<[Option<Note>; NOTES], LOCAL>,
-    note_ends: Vec<Ends, LOCAL>,
-    owners: Vec<Owner, LOCAL>,
+    piece_rings: Vec<[RingState; 2], LOCAL>,
+    notices: Vec<[Option<Notice>; NOTICES], LOCAL>,
+    notice_rings: Vec<RingState, LOCAL>,
+    part_states: Vec<PartState, LOCAL>,
     events: Vec<[Option<Event>; EVENTS], NODES>,
     buffers: Vec<Option<ManagedSlice<'static, u8>>, LONG>,
     entries: Vec<[Entry<Hold<'static>>; ENTRIES], LOCAL>,
@@ -202,8 +202,8 @@ struct Tables<
     inboxes: Vec<Inbox<'static, Hold<'static>, Buffer<'static>>, LOCAL>,
     sending: Vec<[Option<SealedBlock>; PLACES], NODES>,
     posted: Vec<[Option<VacantBlock>; PLACES], NODES>,
-    sending_ends: Vec<Ends, NODES>,
-    posted_ends: Vec<Ends, NODES>,
+    sending_rings: Vec<RingState, NODES>,
+    posted_rings: Vec<RingState, NODES>,
     links: Vec<Link, NODES>,
     wakers: Vec<Option<Waker>, LOCAL>,
 }
@@ -224,7 +224,7 @@ impl<
     const PLACES: usize,
     const ENTRIES: usize,
     const INCOMING: usize,
-    const NOTES: usize,
+    const NOTICES: usize,
 >
     StaticNode<
         NODES,
@@ -242,7 +242,7 @@ impl<
         PLACES,
         ENTRIES,
         INCOMING,
-        NOTES,
+        NOTICES,
     >
 {
     /// The capacities of this memory.
@@ -265,7 +265,7 @@ impl<
         const {
             let sizes = Self::SIZES;
             assert!(BYTES == sizes.block_bytes() && PIPES == sizes.pipes() && PLACES == sizes.places());
-            assert!(ENTRIES == sizes.entries() && INCOMING == sizes.incoming() && NOTES == sizes.notes());
+            assert!(ENTRIES == sizes.entries() && INCOMING == sizes.incoming() && NOTICES == sizes.notices());
         }
         Self {
             blocks: Once::new(Aligned([0; BYTES])),
@@ -277,12 +277,12 @@ impl<
     /// Takes the memory, for one node.
     ///
     /// # Errors
-    /// [`Taken`] if it was taken before.
+    /// [`MemoryTaken`] if it was taken before.
     #[cfg(any(target_has_atomic = "8", feature = "critical-section"))]
-    pub fn take(&'static self) -> Result<NodeMemory, Taken> {
-        let blocks = StaticMemory::new(self.blocks.take().ok_or(Taken)?);
-        let tables = self.tables.take().ok_or(Taken)?;
-        let long = self.long.take().ok_or(Taken)?;
+    pub fn take(&'static self) -> Result<NodeMemory, MemoryTaken> {
+        let blocks = StaticMemory::new(self.blocks.take().ok_or(MemoryTaken)?);
+        let tables = self.tables.take().ok_or(MemoryTaken)?;
+        let long = self.long.take().ok_or(MemoryTaken)?;
         let (storage, posted, wakers) = tables.fill(long);
         Ok(NodeMemory { sizes: Self::SIZES, blocks, storage, posted, wakers })
     }
@@ -300,8 +300,8 @@ impl<
     const PLACES: usize,
     const ENTRIES: usize,
     const INCOMING: usize,
-    const NOTES: usize,
-> Tables<NODES, BLOCKS, ROW, PARTS, LOCAL, STREAMS, LONG, PIPES, PLACES, ENTRIES, INCOMING, NOTES>
+    const NOTICES: usize,
+> Tables<NODES, BLOCKS, ROW, PARTS, LOCAL, STREAMS, LONG, PIPES, PLACES, ENTRIES, INCOMING, NOTICES>
 {
     const EMPTY: Self = Self {
         blocks: Vec::new(),
@@ -321,10 +321,10 @@ impl<
         unlinked: Vec::new(),
         lanes: Vec::new(),
         pieces: Vec::new(),
-        ends: Vec::new(),
-        notes: Vec::new(),
-        note_ends: Vec::new(),
-        owners: Vec::new(),
+        piece_rings: Vec::new(),
+        notices: Vec::new(),
+        notice_rings: Vec::new(),
+        part_states: Vec::new(),
         events: Vec::new(),
         buffers: Vec::new(),
         entries: Vec::new(),
@@ -333,8 +333,8 @@ impl<
         inboxes: Vec::new(),
         sending: Vec::new(),
         posted: Vec::new(),
-        sending_ends: Vec::new(),
-        posted_ends: Vec::new(),
+        sending_rings: Vec::new(),
+        posted_rings: Vec::new(),
         links: Vec::new(),
         wakers: Vec::new(),
     };
@@ -342,7 +342,7 @@ impl<
     fn fill<const BYTES: usize>(
         &'static mut self,
         long: &'static mut [[u8; BYTES]],
-    ) -> (EndpointStorage<'static>, PostedStorage<'static>, ManagedSlice<'static, Option<Waker>>) {
+    ) -> (EndpointStorage<'static>, WireStorage<'static>, ManagedSlice<'static, Option<Waker>>) {
         for bytes in long {
             // `buffers` has a slot for each.
             let _ = self.buffers.push(Some(ManagedSlice::Borrowed(bytes)));
@@ -377,18 +377,18 @@ impl<
             lanes: filled(&mut self.lanes),
             inboxes: ManagedSlice::Borrowed(&mut self.inboxes),
             pieces: filled_rows(&mut self.pieces),
-            ends: filled_rows(&mut self.ends),
-            notes: filled_rows(&mut self.notes),
-            note_ends: filled(&mut self.note_ends),
+            piece_rings: filled_rows(&mut self.piece_rings),
+            notices: filled_rows(&mut self.notices),
+            notice_rings: filled(&mut self.notice_rings),
             buffers: ManagedSlice::Borrowed(&mut self.buffers),
-            owners: filled(&mut self.owners),
+            part_states: filled(&mut self.part_states),
             events: filled_rows(&mut self.events),
         };
-        let posted = PostedStorage {
+        let posted = WireStorage {
             sending: filled_rows(&mut self.sending),
             posted: filled_rows(&mut self.posted),
-            sending_ends: filled(&mut self.sending_ends),
-            posted_ends: filled(&mut self.posted_ends),
+            sending_rings: filled(&mut self.sending_rings),
+            posted_rings: filled(&mut self.posted_rings),
             links: filled(&mut self.links),
         };
         (storage, posted, filled(&mut self.wakers))
@@ -415,8 +415,8 @@ const _: () = {
     fits::<agreement::Peer>(296);
     fits::<agreement::Unlinked>(2);
     fits::<Option<Delivery>>(40);
-    fits::<Option<Note>>(12);
-    fits::<Owner>(24);
+    fits::<Option<Notice>>(12);
+    fits::<PartState>(24);
     fits::<Entry<Hold<'static>>>(48);
     fits::<Option<Assembly<Buffer<'static>>>>(56);
     fits::<Option<Incoming>>(40);
@@ -425,7 +425,7 @@ const _: () = {
     fits::<Option<VacantBlock>>(20);
     fits::<Link>(8);
     fits::<Option<Waker>>(8);
-    fits::<Ends>(8);
+    fits::<RingState>(8);
 };
 
 /// Fills a table to its full length.
@@ -461,7 +461,7 @@ fn rows<T: Default, const EACH: usize, const N: usize>(
 /// let memory = NODE.take()?;
 /// assert_eq!(memory.sizes().block_bytes(), 32 * (64 + 1024));
 /// assert!(NODE.take().is_err());
-/// # Ok::<(), pdbp_core::embed::Taken>(())
+/// # Ok::<(), pdbp_core::embed::MemoryTaken>(())
 /// ```
 ///
 /// A size is a number, the name of a constant, or an expression in braces. With `long 2 of 8192` at the end, the node reassembles
@@ -486,7 +486,7 @@ macro_rules! storage {
             { $crate::storage!(@sizes $nodes $blocks $body $row $parts $local $streams $pipe $long $bytes).places() },
             { $crate::storage!(@sizes $nodes $blocks $body $row $parts $local $streams $pipe $long $bytes).entries() },
             { $crate::storage!(@sizes $nodes $blocks $body $row $parts $local $streams $pipe $long $bytes).incoming() },
-            { $crate::storage!(@sizes $nodes $blocks $body $row $parts $local $streams $pipe $long $bytes).notes() },
+            { $crate::storage!(@sizes $nodes $blocks $body $row $parts $local $streams $pipe $long $bytes).notices() },
         > = $crate::embed::StaticNode::new();
     };
     (@sizes $nodes:tt $blocks:tt $body:tt $row:tt $parts:tt $local:tt $streams:tt $pipe:tt $long:tt $bytes:tt) => {

@@ -1,7 +1,7 @@
 //! Runs the engine in a program's own event loop: on bare metal, in an operating-system task, or inside another runtime.
 //!
 //! 1. [`storage!`](crate::storage) declares the memory of a node: a `static` sized for what the node must hold.
-//! 2. The program implements [`Wire`], which carries frames. [`Posted`] turns it into a transport.
+//! 2. The program implements [`Wire`], which carries frames. [`WireTransport`] turns it into a transport.
 //! 3. A [`Host`] is the node. The program calls [`Host::poll`] whenever a frame has been received or sent, and no later than
 //!    [`Host::next_poll`].
 //!
@@ -28,9 +28,9 @@ mod wakers;
 mod wire;
 
 pub use host::{Error, Host};
-pub use memory::{NodeMemory, Sizes, StaticNode, Taken};
+pub use memory::{MemoryTaken, NodeMemory, Sizes, StaticNode};
 pub use received::{Batch, Message, Returned};
-pub(crate) use rings::{Ends, Rings};
+pub(crate) use rings::{RingState, Rings};
 pub use sending::{Sending, SendingSet};
 pub use stream::{Piece, Segment, StreamReader, StreamWriter};
-pub use wire::{Posted, PostedStorage, Wire, WireError};
+pub use wire::{Wire, WireError, WireStorage, WireTransport};

@@ -37,7 +37,7 @@ impl<'h, 'm, T: Transport, M: BlockMemory, P: SpacePolicy> Sending<'h, 'm, T, M,
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Drop for Sending<'_, '_, T, M, P> {
     fn drop(&mut self) {
         if let Some(sending) = self.sending.take() {
-            self.host.on_drop(|endpoint| endpoint.give_up_long(sending));
+            self.host.on_drop(|endpoint| endpoint.abort_long(sending));
         }
     }
 }
@@ -58,14 +58,14 @@ impl<'h, 'm, T: Transport, M: BlockMemory, P: SpacePolicy> SendingSet<'h, 'm, T,
     /// Sends it to every node for which there is room. Returns whether it was sent to all; if not, call again after [`Host::poll`].
     ///
     /// # Errors
-    /// See [`SendError`]: one node will not get the message, namely the last before those that are [left](Self::left). Call again
+    /// See [`SendError`]: one node will not get the message, namely the last before those that are [left](Self::remaining). Call again
     /// to send to the rest.
     pub fn poll(&mut self) -> Result<bool, SendError> {
         self.host.with(|endpoint| endpoint.poll_set(&mut self.sending))
     }
 
     /// The parts on nodes to which it has not been sent yet.
-    pub fn left(&self) -> &[PartId] {
-        self.sending.left()
+    pub fn remaining(&self) -> &[PartId] {
+        self.sending.remaining()
     }
 }

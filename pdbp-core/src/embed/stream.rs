@@ -56,7 +56,7 @@ impl<'h, T: Transport, M: BlockMemory, P: SpacePolicy> StreamWriter<'h, T, M, P>
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Drop for StreamWriter<'_, T, M, P> {
     fn drop(&mut self) {
         if let Some(stream) = self.stream.take() {
-            self.host.on_drop(|endpoint| endpoint.give_up_stream(stream));
+            self.host.on_drop(|endpoint| endpoint.abort_stream(stream));
         }
     }
 }

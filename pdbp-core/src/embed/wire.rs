@@ -4,7 +4,7 @@ use core::convert::Infallible;
 
 use managed::ManagedSlice;
 
-use super::rings::{Ends, Rings};
+use super::rings::{RingState, Rings};
 use crate::id::NodeId;
 use crate::transport::{Arrival, Capabilities, Completion, Op, Reason, Refused, Transport};
 use crate::umb::{SealedBlock, VacantBlock};
@@ -57,7 +57,7 @@ impl core::error::Error for WireError {}
 
 /// A [`Transport`] over a [`Wire`]. Queues the blocks to be sent and those to be filled, and drops none.
 #[derive(Debug)]
-pub struct Posted<'a, W> {
+pub struct WireTransport<'a, W> {
     wire: W,
     node: NodeId,
     nodes: u16,
@@ -70,24 +70,24 @@ pub struct Posted<'a, W> {
     turn: usize,
 }
 
-/// The memory of a [`Posted`], part of [`NodeMemory`](super::NodeMemory).
+/// The memory of a [`WireTransport`], part of [`NodeMemory`](super::NodeMemory).
 #[derive(Debug)]
-pub struct PostedStorage<'a> {
+pub struct WireStorage<'a> {
     /// For each node, as many slots as a link has [capacity](Transport::capacity): at least
-    /// [`Config::LEAST_CAPACITY`](crate::Config::LEAST_CAPACITY). More than a row plus these is never used.
+    /// [`Config::MIN_CAPACITY`](crate::Config::MIN_CAPACITY). More than a row plus these is never used.
     pub(crate) sending: ManagedSlice<'a, Option<SealedBlock>>,
     /// For each node, as many slots as blocks may be posted for it; the same number as in `sending`.
     pub(crate) posted: ManagedSlice<'a, Option<VacantBlock>>,
     /// One per node.
-    pub(crate) sending_ends: ManagedSlice<'a, Ends>,
+    pub(crate) sending_rings: ManagedSlice<'a, RingState>,
     /// One per node.
-    pub(crate) posted_ends: ManagedSlice<'a, Ends>,
+    pub(crate) posted_rings: ManagedSlice<'a, RingState>,
     /// One per node.
     pub(crate) links: ManagedSlice<'a, Link>,
 }
 
 #[cfg(feature = "alloc")]
-impl PostedStorage<'static> {
+impl WireStorage<'static> {
     /// Allocates memory on the heap, for `nodes` nodes and `places` blocks each way on each link.
     pub fn allocate(nodes: u16, places: usize) -> Self {
         use alloc::vec::Vec;
@@ -98,8 +98,8 @@ impl PostedStorage<'static> {
         Self {
             sending: table(nodes * places, || None),
             posted: table(nodes * places, || None),
-            sending_ends: table(nodes, Ends::default),
-            posted_ends: table(nodes, Ends::default),
+            sending_rings: table(nodes, RingState::default),
+            posted_rings: table(nodes, RingState::default),
             links: table(nodes, Link::default),
         }
     }
@@ -122,12 +122,12 @@ enum State {
     Down,
 }
 
-impl<'a, W: Wire> Posted<'a, W> {
+impl<'a, W: Wire> WireTransport<'a, W> {
     /// The transport of node `node` of `nodes`.
-    pub fn new(wire: W, node: NodeId, nodes: u16, storage: PostedStorage<'a>) -> Self {
-        let PostedStorage { sending, posted, sending_ends, posted_ends, mut links } = storage;
+    pub fn new(wire: W, node: NodeId, nodes: u16, storage: WireStorage<'a>) -> Self {
+        let WireStorage { sending, posted, sending_rings, posted_rings, mut links } = storage;
         links.fill(Link::default());
-        let (sending, posted) = (Rings::new(sending, sending_ends), Rings::new(posted, posted_ends));
+        let (sending, posted) = (Rings::new(sending, sending_rings), Rings::new(posted, posted_rings));
         Self { wire, node, nodes, sending, posted, links, turn: 0 }
     }
 
@@ -204,7 +204,7 @@ impl<'a, W: Wire> Posted<'a, W> {
     }
 }
 
-impl<W: Wire> Transport for Posted<'_, W> {
+impl<W: Wire> Transport for WireTransport<'_, W> {
     type Error = Infallible;
 
     fn capabilities(&self) -> Capabilities {
@@ -261,7 +261,7 @@ impl<W: Wire> Transport for Posted<'_, W> {
     }
 }
 
-impl<W> Drop for Posted<'_, W> {
+impl<W> Drop for WireTransport<'_, W> {
     /// Empties the memory, which may belong to the caller and outlive this value.
     fn drop(&mut self) {
         self.sending.clear();

@@ -2,7 +2,7 @@
 
 use managed::ManagedSlice;
 
-use crate::embed::{Ends, Rings};
+use crate::embed::{RingState, Rings};
 use crate::engine::{Config, DeliveryKind, Engine, PrivatePipes, RoomToken};
 use crate::flaw::Flaw;
 use crate::id::{NodeId, PartId, PipeId, StreamNo};
@@ -50,14 +50,14 @@ impl Buffer<'_> {
 
 /// A notice for a part, due after what arrived before it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Note {
+pub(crate) struct Notice {
     /// Number of deliveries that come before it.
     behind: u32,
-    what: What,
+    kind: NoticeKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum NoticeKind {
     StreamBroken { source: NodeId, number: StreamNo },
     Failed(NodeId),
 }
@@ -65,7 +65,7 @@ enum What {
 /// The private pipes of a node. Each has two lists, for commands and for everything else.
 pub(super) struct Pipes<'a> {
     pieces: Rings<'a, Delivery>,
-    notes: Rings<'a, Note>,
+    notices: Rings<'a, Notice>,
     /// Free buffers for messages longer than a block.
     buffers: ManagedSlice<'a, Option<ManagedSlice<'a, u8>>>,
     me: NodeId,
@@ -76,7 +76,7 @@ pub(super) struct Pipes<'a> {
     /// Whether the engine has asked for all open blocks to be flushed.
     pub(super) flush_wanted: bool,
     /// Whether anything was taken out of a pipe or released, which the next poll must see.
-    pub(super) stirred: bool,
+    pub(super) dirty: bool,
     /// Messages longer than a block that were given up in the middle.
     pub(super) incomplete: u64,
 }
@@ -103,7 +103,7 @@ impl<'a> Events<'a> {
     }
 
     fn push(&mut self, event: Event) {
-        if self.counted(&event) {
+        if self.merge(&event) {
             return;
         }
         if self.waiting == self.slots.len() {
@@ -119,14 +119,14 @@ impl<'a> Events<'a> {
 
     /// Merges a discard into an earlier one. Messages are discarded block by block, many per poll, so their count is added to a
     /// matching earlier event, provided that only discards have happened since.
-    fn counted(&mut self, event: &Event) -> bool {
-        let discards = |event: &Event| matches!(event, Event::Unroutable { .. } | Event::NotPassedOn { .. });
+    fn merge(&mut self, event: &Event) -> bool {
+        let discards = |event: &Event| matches!(event, Event::Unroutable { .. } | Event::NotForwarded { .. });
         let waiting = if discards(event) { self.waiting } else { 0 };
         for number in (0..waiting).rev() {
-            let Some(before) = self.waiting_mut(number).filter(|before| discards(before)) else {
+            let Some(before) = self.get_mut(number).filter(|before| discards(before)) else {
                 return false;
             };
-            if absorbs(before, event) {
+            if merge_into(before, event) {
                 return true;
             }
         }
@@ -134,22 +134,22 @@ impl<'a> Events<'a> {
     }
 
     /// A waiting event, by age: 0 is the oldest.
-    fn waiting_mut(&mut self, number: usize) -> Option<&mut Event> {
+    fn get_mut(&mut self, number: usize) -> Option<&mut Event> {
         let at = (self.first + number).checked_rem(self.slots.len())?;
         self.slots.get_mut(at)?.as_mut()
     }
 }
 
 /// Adds the messages of an event to those of an earlier one, if both have the same kind, source and target.
-fn absorbs(before: &mut Event, event: &Event) -> bool {
+fn merge_into(before: &mut Event, event: &Event) -> bool {
     let (count, more) = match (before, event) {
         (
             Event::Unroutable { peer, part, messages },
             Event::Unroutable { peer: from, part: number, messages: more },
         ) if (*peer, *part) == (*from, *number) => (messages, *more),
         (
-            Event::NotPassedOn { source, dest, messages },
-            Event::NotPassedOn { source: from, dest: to, messages: more },
+            Event::NotForwarded { source, dest, messages },
+            Event::NotForwarded { source: from, dest: to, messages: more },
         ) if (*source, *dest) == (*from, *to) => (messages, *more),
         _ => return false,
     };
@@ -166,13 +166,13 @@ const fn lists(pipe: usize) -> (usize, usize) {
 impl<'a> Pipes<'a> {
     pub(super) fn new(
         config: &Config,
-        (pieces, ends): (ManagedSlice<'a, Option<Delivery>>, ManagedSlice<'a, Ends>),
-        (notes, note_ends): (ManagedSlice<'a, Option<Note>>, ManagedSlice<'a, Ends>),
+        (pieces, piece_rings): (ManagedSlice<'a, Option<Delivery>>, ManagedSlice<'a, RingState>),
+        (notices, notice_rings): (ManagedSlice<'a, Option<Notice>>, ManagedSlice<'a, RingState>),
         (buffers, events): (ManagedSlice<'a, Option<ManagedSlice<'a, u8>>>, ManagedSlice<'a, Option<Event>>),
     ) -> Self {
         Self {
-            pieces: Rings::new(pieces, ends),
-            notes: Rings::new(notes, note_ends),
+            pieces: Rings::new(pieces, piece_rings),
+            notices: Rings::new(notices, notice_rings),
             buffers,
             me: config.node,
             nodes: config.nodes,
@@ -180,50 +180,50 @@ impl<'a> Pipes<'a> {
             routing: config.routing,
             events: Events::new(events),
             flush_wanted: false,
-            stirred: true,
+            dirty: true,
             incomplete: 0,
         }
     }
 
     /// Leaves a notice behind everything that has arrived. A repeated notice moves to the end.
-    fn note(&mut self, pipe: usize, what: What) {
+    fn push_notice(&mut self, pipe: usize, kind: NoticeKind) {
         let behind = self.pieces.len(lists(pipe).1) as u32;
-        for _ in 0..self.notes.len(pipe) {
-            let other = self.notes.pop(pipe).filter(|note| note.what != what);
+        for _ in 0..self.notices.len(pipe) {
+            let other = self.notices.pop(pipe).filter(|notice| notice.kind != kind);
             // It was there before, so it fits.
-            let _ = other.map(|note| self.notes.push(pipe, note));
+            let _ = other.map(|notice| self.notices.push(pipe, notice));
         }
         // Broken streams that have not been read are in the pipe or in the inbox, so there is room.
-        let left = self.notes.push(pipe, Note { behind, what });
+        let left = self.notices.push(pipe, Notice { behind, kind });
         debug_assert!(left.is_ok(), "{left:?}");
     }
 
     /// The next arrival in a pipe other than a command.
     #[inline]
     fn pull(&mut self, pipe: usize) -> Option<Arrival> {
-        if self.notes.len(pipe) > 0 {
-            return self.pull_or_note(pipe);
+        if self.notices.len(pipe) > 0 {
+            return self.pull_with_notices(pipe);
         }
         let piece = self.pieces.pop(lists(pipe).1)?;
-        self.stirred = true;
+        self.dirty = true;
         Some(Arrival::Piece(piece))
     }
 
     /// As [`pull`](Self::pull), if the pipe has notices.
     #[inline(never)]
-    fn pull_or_note(&mut self, pipe: usize) -> Option<Arrival> {
-        if let Some(Note { behind: 0, what }) = self.notes.get_mut(pipe, 0).copied() {
-            self.notes.pop(pipe);
-            return Some(match what {
-                What::StreamBroken { source, number } => Arrival::StreamBroken { source, number },
-                What::Failed(node) => Arrival::Failed(node),
+    fn pull_with_notices(&mut self, pipe: usize) -> Option<Arrival> {
+        if let Some(Notice { behind: 0, kind }) = self.notices.get_mut(pipe, 0).copied() {
+            self.notices.pop(pipe);
+            return Some(match kind {
+                NoticeKind::StreamBroken { source, number } => Arrival::StreamBroken { source, number },
+                NoticeKind::Failed(node) => Arrival::Failed(node),
             });
         }
         let piece = self.pieces.pop(lists(pipe).1)?;
-        self.stirred = true;
-        for number in 0..self.notes.len(pipe) {
-            if let Some(note) = self.notes.get_mut(pipe, number) {
-                note.behind = note.behind.saturating_sub(1);
+        self.dirty = true;
+        for number in 0..self.notices.len(pipe) {
+            if let Some(notice) = self.notices.get_mut(pipe, number) {
+                notice.behind = notice.behind.saturating_sub(1);
             }
         }
         Some(Arrival::Piece(piece))
@@ -232,25 +232,25 @@ impl<'a> Pipes<'a> {
     /// The next command in a pipe.
     fn pull_command(&mut self, pipe: usize) -> Option<Delivery> {
         let piece = self.pieces.pop(lists(pipe).0)?;
-        self.stirred = true;
+        self.dirty = true;
         Some(piece)
     }
 
     /// Takes back what has been read.
-    pub(super) fn give_back<T: Transport, M: BlockMemory, P: SpacePolicy>(
+    pub(super) fn release_hold<T: Transport, M: BlockMemory, P: SpacePolicy>(
         &mut self,
         hold: Hold<'a>,
         engine: &mut Engine<'_, T, M, P>,
     ) {
-        self.stirred = true;
+        self.dirty = true;
         match hold {
             Hold::Piece(delivery) => engine.release(delivery),
-            Hold::Whole(buffer) => self.keep(buffer, engine),
+            Hold::Whole(buffer) => self.reclaim_buffer(buffer, engine),
             Hold::Nothing => {}
         }
     }
 
-    fn keep<T: Transport, M: BlockMemory, P: SpacePolicy>(
+    fn reclaim_buffer<T: Transport, M: BlockMemory, P: SpacePolicy>(
         &mut self,
         buffer: Buffer<'a>,
         engine: &mut Engine<'_, T, M, P>,
@@ -265,11 +265,11 @@ impl<'a> Pipes<'a> {
     }
 
     /// Notes that nothing more arrives from a node, nor from the nodes that it relays.
-    fn fail(&mut self, failed: NodeId) {
+    fn on_node_failed(&mut self, failed: NodeId) {
         for from in (0..self.nodes).filter_map(NodeId::new) {
             let relay = self.routing.relay(self.nodes, self.masters, from, self.me);
             if from == failed || relay == Some(failed) {
-                (0..self.notes.lists()).for_each(|pipe| self.note(pipe, What::Failed(from)));
+                (0..self.notices.lists()).for_each(|pipe| self.push_notice(pipe, NoticeKind::Failed(from)));
             }
         }
     }
@@ -290,10 +290,10 @@ impl PrivatePipes for Pipes<'_> {
             }
             Event::StreamBroken { mapping } => {
                 let (source, number) = (mapping.source, mapping.number);
-                self.note(usize::from(mapping.pipe.0), What::StreamBroken { source, number });
+                self.push_notice(usize::from(mapping.pipe.0), NoticeKind::StreamBroken { source, number });
             }
             // Not when the link fails: earlier arrivals may still be waiting for room in a pipe.
-            Event::LinkEnded { peer } => self.fail(*peer),
+            Event::LinkEnded { peer } => self.on_node_failed(*peer),
             _ => {}
         }
         self.events.push(event);
@@ -312,9 +312,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Source<'_, '_, T, M, P> {
     /// Whether the pipe is empty.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        let Pipes { pieces, notes, .. } = &*self.pipes;
+        let Pipes { pieces, notices, .. } = &*self.pipes;
         let (commands, others) = lists(self.pipe);
-        pieces.len(commands) == 0 && pieces.len(others) == 0 && notes.len(self.pipe) == 0
+        pieces.len(commands) == 0 && pieces.len(others) == 0 && notices.len(self.pipe) == 0
     }
 
     /// Empties the pipe.
@@ -355,7 +355,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Arrivals for Source<'_, '
     }
 
     fn release(&mut self, hold: Hold<'a>) {
-        self.pipes.give_back(hold, self.engine);
+        self.pipes.release_hold(hold, self.engine);
     }
 
     fn delivery<'h>(&'h self, hold: &'h Hold<'a>) -> Option<&'h Delivery> {
@@ -390,10 +390,10 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Arrivals for Source<'_, '
     }
 
     fn discard(&mut self, buffer: Buffer<'a>) {
-        self.pipes.stirred = true;
+        self.pipes.dirty = true;
         // If its space was granted but no bytes have arrived, nothing is lost.
         self.pipes.incomplete += u64::from(buffer.filled > 0);
-        self.pipes.keep(buffer, self.engine);
+        self.pipes.reclaim_buffer(buffer, self.engine);
     }
 
     fn lost(&mut self, node: NodeId) {

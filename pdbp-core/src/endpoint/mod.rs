@@ -16,7 +16,7 @@
 //!
 //! ```
 //! use pdbp_core::Config;
-//! use pdbp_core::embed::{Posted, PostedStorage};
+//! use pdbp_core::embed::{Posted, WireStorage};
 //! use pdbp_core::endpoint::{Endpoint, EndpointStorage};
 //! use pdbp_core::id::{NodeId, Time};
 //! use pdbp_core::policy::Adaptive;
@@ -43,7 +43,7 @@
 //! let mut nodes = [0, 1].map(|index| {
 //!     let config = Config::new(NodeId::new(index).expect("a node number"), 2);
 //!     let wire = Line(index.into(), Rc::clone(&line));
-//!     let transport = Posted::new(wire, config.node, 2, PostedStorage::allocate(2, 10));
+//!     let transport = Posted::new(wire, config.node, 2, WireStorage::allocate(2, 10));
 //!     let memory = HeapMemory::new(32 * stride(config.body)).expect("memory for 32 blocks");
 //!     // Room for 8 parts in all, 4 deliveries that wait for a part, and one long message of up to 16 KiB.
 //!     let storage = EndpointStorage::allocate(&config, (32, 8), 4, (1, 16 << 10));
@@ -92,29 +92,29 @@ use crate::engine::{Config, ConfigError, Engine, LocalPart, RegisterError};
 use crate::flaw::Flaw;
 use crate::id::{PartId, Time};
 use crate::inbox::Inbox;
-use crate::outbox::{Beside, Due, InPlace, Outbox, Rule};
+use crate::outbox::{Due, InPlace, Outbox, Rule, Staging};
 use crate::policy::SpacePolicy;
 use crate::tables::PartKind;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
 pub use crate::outbox::{LongSend, SetSend};
-pub(crate) use arrivals::Note;
+pub(crate) use arrivals::Notice;
 use arrivals::Pipes;
 pub use arrivals::{Buffer, Hold};
 use packing::Packing;
 pub use receiving::{Batch, Message, Returned};
 pub use sending::SendError;
 pub use storage::EndpointStorage;
-pub(crate) use storage::Owner;
-pub(crate) use storage::{EVENTS, notes};
+pub(crate) use storage::PartState;
+pub(crate) use storage::{EVENTS, notices};
 pub use streams::{StreamIn, StreamPiece, StreamSegment};
 
 /// A node, driven by its caller. See the [module](self). `W` decides how runs of short messages are written into their blocks
 /// when other processors of this host read those blocks in place.
 pub struct Endpoint<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W = InPlace>
 where
-    W: Beside,
+    W: Staging,
 {
     engine: Engine<'a, T, M, P>,
     packing: Packing<'a, W>,
@@ -122,7 +122,7 @@ where
     inboxes: ManagedSlice<'a, Inbox<'a, Hold<'a>, Buffer<'a>>>,
     pipes: Pipes<'a>,
     /// Indexed by part slot.
-    owners: ManagedSlice<'a, Owner>,
+    part_states: ManagedSlice<'a, PartState>,
     now: Time,
     /// When the engine wants to be polled, as of its last poll.
     engine_next: Option<Time>,
@@ -155,16 +155,16 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         memory: M,
         storage: EndpointStorage<'a>,
     ) -> Result<Self, ConfigError> {
-        Self::new_beside(config, policy, transport, memory, storage)
+        Self::with_staging(config, policy, transport, memory, storage)
     }
 }
 
-impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T, M, P, W> {
+impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Endpoint<'a, T, M, P, W> {
     /// As [`new`](Endpoint::new), but writes short messages as `W` decides.
     ///
     /// # Errors
     /// As for [`new`](Endpoint::new).
-    pub fn new_beside(
+    pub fn with_staging(
         config: Config,
         policy: P,
         transport: T,
@@ -173,16 +173,26 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
     ) -> Result<Self, ConfigError> {
         storage.check(&config)?;
         let rule = Rule { flush_after: config.flush_after, pack: config.body };
-        let EndpointStorage { tables, lanes, inboxes, pieces, ends, notes, note_ends, buffers, .. } = storage;
-        let (mut owners, events) = (storage.owners, storage.events);
-        owners.fill(Owner::default());
+        let EndpointStorage {
+            tables,
+            lanes,
+            inboxes,
+            pieces,
+            piece_rings,
+            notices,
+            notice_rings,
+            buffers,
+            ..
+        } = storage;
+        let (mut part_states, events) = (storage.part_states, storage.events);
+        part_states.fill(PartState::default());
         let shortest = buffers.iter().flatten().map(|buffer| buffer.len()).min().unwrap_or(0);
         let count = buffers.len();
-        let pipes = Pipes::new(&config, (pieces, ends), (notes, note_ends), (buffers, events));
+        let pipes = Pipes::new(&config, (pieces, piece_rings), (notices, notice_rings), (buffers, events));
         let mut engine = Engine::new(config, policy, transport, memory, tables)?;
         engine.divide_assembly(count, shortest);
         let (packing, now) = (Packing::new(Outbox::new(lanes, rule)), Time(0));
-        Ok(Self { engine, packing, inboxes, pipes, owners, now, engine_next: None })
+        Ok(Self { engine, packing, inboxes, pipes, part_states, now, engine_next: None })
     }
 
     /// Does a bounded amount of work: takes arrivals, sends whatever is due, and maintains tables and buffer space. `now` must
@@ -199,7 +209,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
         let flushed = self.packing.outbox().flush(&mut self.engine, due).blocks;
         self.engine_next = progress.next;
         let worked = progress.worked + flushed;
-        self.pipes.stirred = worked > 0;
+        self.pipes.dirty = worked > 0;
         worked
     }
 
@@ -207,7 +217,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
     /// something, or if anything was sent, read or released since; `Time(u64::MAX)` if nothing is scheduled. Poll earlier if the
     /// transport has something to report. Call this last, right before the program sleeps.
     pub fn next_poll(&self) -> Time {
-        if self.pipes.stirred {
+        if self.pipes.dirty {
             return self.now;
         }
         let deadline = self.packing.peek().deadline(|dest| self.engine.backlog(dest));
@@ -237,7 +247,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
     /// # Errors
     /// See [`RegisterError`].
     pub fn register(&mut self, name: &str, kind: PartKind) -> Result<PartId, RegisterError> {
-        self.pipes.stirred = true;
+        self.pipes.dirty = true;
         let part = self.engine.register(name, kind)?;
         self.bind(part);
         Ok(part)
@@ -249,7 +259,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
     /// # Errors
     /// As for [`Engine::attach`]. On [`RegisterError::Busy`], call again after a poll.
     pub fn attach(&mut self) -> Result<PartId, RegisterError> {
-        self.pipes.stirred = true;
+        self.pipes.dirty = true;
         let part = self.engine.attach()?;
         self.bind(part);
         Ok(part)
@@ -260,8 +270,8 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
         let bound = self.apply_pipe(part);
         debug_assert!(bound.is_ok(), "{bound:?}");
         let place = self.engine.place_of(part).unwrap_or(usize::MAX);
-        if let Some(owner) = self.owners.get_mut(place) {
-            *owner = Owner::of(part);
+        if let Some(owner) = self.part_states.get_mut(place) {
+            *owner = PartState::of(part);
         }
     }
 
@@ -270,15 +280,15 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
     /// # Errors
     /// [`RegisterError::Busy`]: call again after a poll.
     pub fn unregister(&mut self, part: PartId) -> Result<(), RegisterError> {
-        if let LocalPart::Known | LocalPart::Refused = self.state(part) {
+        if let LocalPart::Registered | LocalPart::Refused = self.state(part) {
             self.clear(part);
         }
-        self.pipes.stirred = true;
+        self.pipes.dirty = true;
         self.engine.free(part)
     }
 
     pub(super) fn clear(&mut self, part: PartId) {
-        if let Some((inbox, mut source)) = self.source_of(part)
+        if let Some((inbox, mut source)) = self.inbox_of(part)
             && !Flaw::KeepsInPipe.strikes()
         {
             inbox.clear(&mut source);
@@ -307,7 +317,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
 
     /// Arrives at the next barrier. Call this once per node and barrier.
     pub fn barrier(&mut self) -> Barrier {
-        self.pipes.stirred = true;
+        self.pipes.dirty = true;
         Barrier(self.engine.arrive())
     }
 
@@ -319,7 +329,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
     /// Starts to find out whether everything sent so far, by any node, has arrived at its part.
     pub fn quiesce(&mut self) -> Quiescence {
         self.flush();
-        Quiescence(self.engine.ask_quiescence())
+        Quiescence(self.engine.request_quiescence())
     }
 
     /// Whether everything that was sent before the request has arrived.
@@ -338,11 +348,11 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
     }
 }
 
-impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Drop for Endpoint<'_, T, M, P, W> {
+impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Drop for Endpoint<'_, T, M, P, W> {
     /// Gives everything that the endpoint holds back to the engine, which leaks its transport if anything is missing.
     fn drop(&mut self) {
-        for place in 0..self.owners.len() {
-            let part = self.owners.get(place).and_then(|owner| owner.part);
+        for place in 0..self.part_states.len() {
+            let part = self.part_states.get(place).and_then(|owner| owner.part);
             part.into_iter().for_each(|part| self.clear(part));
         }
         self.packing.outbox().flush(&mut self.engine, Due::All);

@@ -2,7 +2,7 @@
 
 use crate::cdu::{Full, Route};
 use crate::id::PartId;
-use crate::outbox::{Beside, Outbox, Windows};
+use crate::outbox::{Outbox, Staging, Windows};
 
 /// Number of nodes that an endpoint can send short messages to alternately without looking up each block.
 const WINDOWS: usize = 4;
@@ -13,7 +13,7 @@ pub(super) struct Packing<'a, B> {
     windows: Windows<B, WINDOWS>,
 }
 
-impl<'a, B: Beside> Packing<'a, B> {
+impl<'a, B: Staging> Packing<'a, B> {
     pub(super) fn new(mut outbox: Outbox<'a>) -> Self {
         outbox.set_all_read_elsewhere();
         Self { outbox, windows: Windows::default() }
@@ -29,13 +29,13 @@ impl<'a, B: Beside> Packing<'a, B> {
         let packed = windows.push_by(to, route, message);
         match packed.or_else(|| windows.push_first_by(to, route, message)) {
             Some(()) => Ok(()),
-            None => self.push_other(to, route, message),
+            None => self.push_slow(to, route, message),
         }
     }
 
     #[inline(never)]
     #[expect(unsafe_code, reason = "the promise that the outbox is used with closed windows")]
-    fn push_other(&mut self, to: PartId, route: Route, message: &[u8]) -> Result<(), Full> {
+    fn push_slow(&mut self, to: PartId, route: Route, message: &[u8]) -> Result<(), Full> {
         // SAFETY: `outbox` closes the windows before it hands out the outbox; the tokens in it keep the memory of their blocks in place.
         unsafe { self.windows.pack(&mut self.outbox, to, route, message) }
     }

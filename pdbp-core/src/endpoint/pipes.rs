@@ -5,13 +5,13 @@ use super::Endpoint;
 use crate::Event;
 use crate::engine::Superstep;
 use crate::id::{PartId, PipeId};
-use crate::outbox::Beside;
+use crate::outbox::Staging;
 use crate::pipe::PipeError;
 use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
-impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M, P, W> {
+impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Endpoint<'_, T, M, P, W> {
     /// Releases the private pipe of a part (`prcsReleasePipe`). Unread deliveries are returned, and later ones are discarded and
     /// counted as [`Event::Unroutable`]. The part can still send.
     ///
@@ -22,7 +22,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
             return Err(PipeError::NotBound(PipeId(u16::MAX)));
         };
         self.clear(part);
-        self.pipes.stirred = true;
+        self.pipes.dirty = true;
         self.engine.release_pipe(pipe)
     }
 
@@ -36,7 +36,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
         // Notices in the pipe were for the part that had it before.
         self.clear(part);
         let withheld = self.engine.superstep(part) == Superstep::Ending;
-        if let Some((inbox, _)) = self.source_of(part) {
+        if let Some((inbox, _)) = self.inbox_of(part) {
             inbox.withhold(withheld);
         }
         Ok(())

@@ -4,7 +4,7 @@ use super::arrivals::Source;
 use super::{Buffer, Endpoint, Hold};
 use crate::id::{NodeId, PartId};
 use crate::inbox::{self, Inbox, Info};
-use crate::outbox::Beside;
+use crate::outbox::Staging;
 use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
@@ -99,28 +99,28 @@ impl Returned<'_> {
     }
 }
 
-impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T, M, P, W> {
+impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Endpoint<'a, T, M, P, W> {
     /// Takes the next message for a part of this node, commands first. `None` if nothing has arrived.
     pub fn poll_recv(&mut self, part: PartId) -> Option<Message<'a>> {
-        let (inbox, mut source) = self.source_of(part)?;
+        let (inbox, mut source) = self.inbox_of(part)?;
         inbox.next(&mut source).map(Message)
     }
 
     /// Releases a message. Its block becomes free once all its messages have been released.
     pub fn release(&mut self, message: Message<'a>) {
-        self.give_back(message.0.into_hold());
+        self.release_hold(message.0.into_hold());
     }
 
     /// Takes the next messages of one length for a part of this node, commands first. A single message is a batch of one, and so
     /// is a message longer than a block. `None` if nothing has arrived.
     pub fn poll_recv_batch(&mut self, part: PartId) -> Option<Batch<'a>> {
-        let (inbox, mut source) = self.source_of(part)?;
+        let (inbox, mut source) = self.inbox_of(part)?;
         inbox.next_batch(&mut source).map(Batch)
     }
 
     /// Releases a batch.
     pub fn release_batch(&mut self, batch: Batch<'a>) {
-        self.give_back(batch.0.into_hold());
+        self.release_hold(batch.0.into_hold());
     }
 
     /// Reads the next messages for a part of this node in place, commands first: all messages of a block, or one longer than a
@@ -128,7 +128,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
     /// number of messages, 0 if none has arrived.
     #[inline]
     pub fn recv_each(&mut self, part: PartId, mut each: impl FnMut(Info, &[u8])) -> usize {
-        let Some((inbox, mut source)) = self.source_of(part) else { return 0 };
+        let Some((inbox, mut source)) = self.inbox_of(part) else { return 0 };
         // A caller that reads until nothing is left ends here.
         if inbox.is_empty() && source.is_empty() {
             return 0;
@@ -151,7 +151,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
     /// Takes the next message sent by a part of this node that was not delivered because its destination has failed.
     pub fn poll_returned(&mut self, part: PartId) -> Option<Returned<'a>> {
         loop {
-            let (inbox, mut source) = self.source_of(part)?;
+            let (inbox, mut source) = self.inbox_of(part)?;
             let returned = inbox.next_returned(&mut source).map(Returned)?;
             // Skips requests that the engine sent on the part's behalf.
             if returned.targets().all(|to| to.local() != PartId::NODE) {
@@ -163,7 +163,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
 
     /// Releases a returned message.
     pub fn release_returned(&mut self, returned: Returned<'a>) {
-        self.give_back(returned.0.into_hold());
+        self.release_hold(returned.0.into_hold());
     }
 
     /// Number of messages for a part that could not be read: malformed, or longer than the room for them.
@@ -180,7 +180,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
 
     /// The inbox of a part of this node, and the source of its deliveries.
     #[expect(clippy::type_complexity, reason = "two references")]
-    pub(super) fn source_of(
+    pub(super) fn inbox_of(
         &mut self,
         part: PartId,
     ) -> Option<(&mut Inbox<'a, Hold<'a>, Buffer<'a>>, Source<'_, 'a, T, M, P>)> {
@@ -189,7 +189,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
         Some((inboxes.get_mut(pipe)?, Source { engine, pipes, part, pipe }))
     }
 
-    pub(super) fn give_back(&mut self, hold: Hold<'a>) {
-        self.pipes.give_back(hold, &mut self.engine);
+    pub(super) fn release_hold(&mut self, hold: Hold<'a>) {
+        self.pipes.release_hold(hold, &mut self.engine);
     }
 }

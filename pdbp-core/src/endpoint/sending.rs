@@ -1,16 +1,16 @@
 //! Sends messages and commands.
 
-use super::{Endpoint, Owner};
+use super::{Endpoint, PartState};
 use crate::cdu::{CduClass, Route, SegmentHeader};
 use crate::engine::OpenError;
 use crate::id::{NodeId, PartId};
-use crate::outbox::{self, Beside, Due, Hop, LongSend, Outbox, Outcome, Outgoing, SetSend};
+use crate::outbox::{self, Due, Hop, LongSend, Outbox, Outcome, Outgoing, SetSend, Staging};
 use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
 /// Nanoseconds after which a waiting long message is retried even if nothing has happened.
-const ASK_AGAIN: u64 = 50_000_000;
+const RETRY_INTERVAL: u64 = 50_000_000;
 
 /// Why nothing was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl From<OpenError> for SendError {
     }
 }
 
-impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M, P, W> {
+impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Endpoint<'_, T, M, P, W> {
     /// Sends a message from a part of this node. The message leaves when its block is full, after
     /// [`Config::flush_after`](crate::Config::flush_after), at [`flush`](Self::flush), or when a poll finds nothing else to do.
     ///
@@ -82,14 +82,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
         // The usual case: the open block has room for one more message.
         let is_direct = self.engine.is_direct();
         if is_direct && self.packing.push(to, route, message).is_ok() {
-            self.pipes.stirred = true;
+            self.pipes.dirty = true;
             return Ok(());
         }
-        self.send_other(to.node(), is_direct, &Outgoing::message(route, message))
+        self.send_slow(to.node(), is_direct, &Outgoing::message(route, message))
     }
 
     #[inline(never)]
-    fn send_other(&mut self, dest: NodeId, is_full: bool, outgoing: &Outgoing<'_>) -> Result<(), SendError> {
+    fn send_slow(&mut self, dest: NodeId, is_full: bool, outgoing: &Outgoing<'_>) -> Result<(), SendError> {
         if is_full { self.send_anew(Hop::to_node(dest), outgoing) } else { self.pack(dest, outgoing) }
     }
 
@@ -112,13 +112,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
         } else {
             let lent = self.packing.outbox().lend_anew(&mut self.engine, self.now, hop, (route, length));
             // Even a refused message may have caused a full block to leave.
-            self.pipes.stirred = true;
-            let mut loan = lent.map_err(|error| self.explain(error))?;
+            self.pipes.dirty = true;
+            let mut loan = lent.map_err(|error| self.map_error(error))?;
             fill(loan.bytes_mut());
             let before = self.packing.outbox().end_loan(loan, Outcome::Committed);
             before.into_iter().for_each(|block| self.engine.submit(block));
         }
-        self.pipes.stirred = true;
+        self.pipes.dirty = true;
         Ok(())
     }
 
@@ -144,7 +144,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
                 if is_direct { self.packing.push_each((to, route), rest, length, count - sent) } else { 0 };
             sent += taken;
             if taken > 0 {
-                self.pipes.stirred = true;
+                self.pipes.dirty = true;
                 continue;
             }
             match self.send(from, to, rest.get(..length).unwrap_or(&[])) {
@@ -175,7 +175,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
     /// after a poll.
     ///
     /// # Errors
-    /// See [`SendError`]. One node will not get the message: the one just before those [left](SetSend::left). Call again for the
+    /// See [`SendError`]. One node will not get the message: the one just before those [left](SetSend::remaining). Call again for the
     /// rest.
     pub fn poll_set<S: AsRef<[PartId]>, B: AsRef<[u8]>>(
         &mut self,
@@ -205,8 +205,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
     ) -> Result<(), SendError> {
         let route = Route::new(CduClass::Command, command, from, to);
         let sent = Outbox::send_urgent(&mut self.engine, to.node(), route, data);
-        self.pipes.stirred |= sent.is_ok();
-        sent.map_err(|error| self.explain(error))
+        self.pipes.dirty |= sent.is_ok();
+        sent.map_err(|error| self.map_error(error))
     }
 
     /// Begins a message of any length; [`poll_long`](Self::poll_long) sends it. A part may have only one in progress. The message
@@ -231,9 +231,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
         Ok(LongSend::new((from, to), number, message, most))
     }
 
-    fn owner(&mut self, part: PartId) -> Option<&mut Owner> {
+    fn owner(&mut self, part: PartId) -> Option<&mut PartState> {
         let place = self.engine.place_of(part)?;
-        self.owners.get_mut(place).filter(|owner| owner.part == Some(part))
+        self.part_states.get_mut(place).filter(|owner| owner.part == Some(part))
     }
 
     /// Sends as much of a long message as there is room for. Returns whether it has been sent completely; if not, call again
@@ -249,11 +249,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
             Ok(hop) => sending.poll(outbox, engine, *now, hop),
             Err(error) => Err(error.into()),
         };
-        pipes.stirred |= sent.is_ok() || (outbox.open(), sending.sent()) != before;
-        match sent.map_err(|error| self.explain(error)) {
+        pipes.dirty |= sent.is_ok() || (outbox.open(), sending.sent()) != before;
+        match sent.map_err(|error| self.map_error(error)) {
             Err(SendError::WouldBlock) => {
                 // Asks for room again if the answer takes long.
-                let again = self.now.after(ASK_AGAIN);
+                let again = self.now.after(RETRY_INTERVAL);
                 self.engine_next = Some(self.engine_next.map_or(again, |next| next.min(again)));
                 Ok(false)
             }
@@ -265,7 +265,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
     }
 
     /// Gives up a long message. Its receiver discards the segments already sent.
-    pub fn give_up_long<B: AsRef<[u8]>>(&mut self, sending: LongSend<B>) {
+    pub fn abort_long<B: AsRef<[u8]>>(&mut self, sending: LongSend<B>) {
         self.end_long(&sending, false);
     }
 
@@ -274,12 +274,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
             owner.busy = false;
         }
         sending.end(&mut self.engine, sent);
-        self.pipes.stirred = true;
+        self.pipes.dirty = true;
     }
 
     /// Sends everything packed so far.
     pub fn flush(&mut self) {
-        self.pipes.stirred = true;
+        self.pipes.dirty = true;
         self.packing.outbox().flush(&mut self.engine, Due::All);
     }
 
@@ -288,7 +288,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
         if self.packing.outbox().pack(hop, outgoing).is_err() {
             return self.send_anew(hop, outgoing);
         }
-        self.pipes.stirred = true;
+        self.pipes.dirty = true;
         Ok(())
     }
 
@@ -299,11 +299,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
         let open = outbox.open();
         let sent = outbox.send_anew(engine, *now, hop, outgoing);
         // Even a refused message may have caused a full block to leave.
-        pipes.stirred |= sent.is_ok() || outbox.open() != open;
-        sent.map_err(|error| self.explain(error))
+        pipes.dirty |= sent.is_ok() || outbox.open() != open;
+        sent.map_err(|error| self.map_error(error))
     }
 
-    fn explain(&self, error: outbox::SendError) -> SendError {
+    fn map_error(&self, error: outbox::SendError) -> SendError {
         match error {
             outbox::SendError::Open(error) => error.into(),
             outbox::SendError::AwaitsRoom => SendError::WouldBlock,

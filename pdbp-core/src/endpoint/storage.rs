@@ -2,8 +2,8 @@
 
 use managed::ManagedSlice;
 
-use super::{Buffer, Hold, Note};
-use crate::embed::Ends;
+use super::{Buffer, Hold, Notice};
+use crate::embed::RingState;
 use crate::engine::{Config, ConfigError, Storage};
 use crate::id::PartId;
 use crate::inbox::Inbox;
@@ -14,7 +14,7 @@ use crate::{Delivery, Event};
 
 /// A part of this node and the state of its long messages.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Owner {
+pub(crate) struct PartState {
     pub(super) part: Option<PartId>,
     /// Number of its last long message.
     pub(super) number: u32,
@@ -22,7 +22,7 @@ pub(crate) struct Owner {
     pub(super) busy: bool,
 }
 
-impl Owner {
+impl PartState {
     pub(super) fn of(part: PartId) -> Self {
         Self { part: Some(part), number: 0, busy: false }
     }
@@ -40,17 +40,17 @@ pub struct EndpointStorage<'a> {
     /// Deliveries waiting for a part: two lists of equal length per private pipe, for commands and for everything else.
     pub(crate) pieces: ManagedSlice<'a, Option<Delivery>>,
     /// Two per private pipe.
-    pub(crate) ends: ManagedSlice<'a, Ends>,
+    pub(crate) piece_rings: ManagedSlice<'a, RingState>,
     /// Notices for parts about failed nodes and broken streams. Each private pipe has room for the number of nodes, plus the
     /// streams that may arrive at it, plus its pieces.
-    pub(crate) notes: ManagedSlice<'a, Option<Note>>,
+    pub(crate) notices: ManagedSlice<'a, Option<Notice>>,
     /// One per private pipe.
-    pub(crate) note_ends: ManagedSlice<'a, Ends>,
+    pub(crate) notice_rings: ManagedSlice<'a, RingState>,
     /// Buffers for reassembling messages longer than a block, all of one length. Each holds one message while it is being
     /// received and read.
     pub(crate) buffers: ManagedSlice<'a, Option<ManagedSlice<'a, u8>>>,
     /// One per part of this node.
-    pub(crate) owners: ManagedSlice<'a, Owner>,
+    pub(crate) part_states: ManagedSlice<'a, PartState>,
     /// Events waiting to be [taken](super::Endpoint::poll_event). A poll in which links fail produces several per peer.
     pub(crate) events: ManagedSlice<'a, Option<Event>>,
 }
@@ -59,7 +59,7 @@ pub struct EndpointStorage<'a> {
 pub(crate) const EVENTS: usize = 8;
 
 /// Number of notices that must fit in a pipe whose lists hold `pieces` deliveries.
-pub(crate) const fn notes(nodes: usize, streams: usize, pieces: usize) -> usize {
+pub(crate) const fn notices(nodes: usize, streams: usize, pieces: usize) -> usize {
     nodes + nodes * streams + pieces
 }
 
@@ -72,10 +72,10 @@ impl EndpointStorage<'_> {
             ("lanes", self.lanes.len(), config.rows()),
             ("inboxes", self.inboxes.len(), pipes),
             ("pieces", self.pieces.len(), 2 * pipes),
-            ("ends", self.ends.len(), 2 * pipes),
-            ("notes", self.notes.len(), pipes * notes(nodes, streams, pieces)),
-            ("note_ends", self.note_ends.len(), pipes),
-            ("owners", self.owners.len(), usize::from(config.local_parts)),
+            ("piece_rings", self.piece_rings.len(), 2 * pipes),
+            ("notices", self.notices.len(), pipes * notices(nodes, streams, pieces)),
+            ("notice_rings", self.notice_rings.len(), pipes),
+            ("part_states", self.part_states.len(), usize::from(config.local_parts)),
         ] {
             if have < need {
                 return Err(ConfigError::Storage { slice, have, need });
@@ -111,11 +111,11 @@ impl EndpointStorage<'static> {
             lanes: table(config.rows(), Lane::default),
             inboxes: table(pipes, || Inbox::new(InboxStorage::allocate(2 * pieces, long, streams))),
             pieces: table(2 * pipes * pieces, || None),
-            ends: table(2 * pipes, Ends::default),
-            notes: table(pipes * notes(nodes, usize::from(config.stream_pipes), pieces), || None),
-            note_ends: table(pipes, Ends::default),
+            piece_rings: table(2 * pipes, RingState::default),
+            notices: table(pipes * notices(nodes, usize::from(config.stream_pipes), pieces), || None),
+            notice_rings: table(pipes, RingState::default),
             buffers: table(long, || Some(ManagedSlice::Owned(alloc::vec![0; bytes]))),
-            owners: table(config.local_parts.into(), Owner::default),
+            part_states: table(config.local_parts.into(), PartState::default),
             events: table(EVENTS * nodes, || None),
         }
     }

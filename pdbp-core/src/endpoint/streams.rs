@@ -3,7 +3,7 @@
 use super::{Endpoint, Hold};
 use crate::id::{PartId, StreamNo};
 use crate::inbox::{Segment, StreamKey};
-use crate::outbox::{Beside, StreamError, StreamOut};
+use crate::outbox::{Staging, StreamError, StreamOut};
 use crate::pipe::PipeError;
 use crate::policy::SpacePolicy;
 use crate::transport::Transport;
@@ -68,14 +68,14 @@ impl StreamSegment<'_> {
     }
 }
 
-impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T, M, P, W> {
+impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Endpoint<'a, T, M, P, W> {
     /// Opens a stream from a part of this node.
     ///
     /// # Errors
     /// [`PipeError::NoneIdle`]: this node has as many streams open as it can have.
     pub fn open_stream(&mut self, from: PartId, to: PartId) -> Result<StreamOut, PipeError> {
         // If the stream goes through a relay, the next poll must ask the relay.
-        self.pipes.stirred = true;
+        self.pipes.dirty = true;
         StreamOut::open(&mut self.engine, from, to)
     }
 
@@ -87,26 +87,26 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
     pub fn write(&mut self, stream: &mut StreamOut, data: &[u8]) -> Result<usize, StreamError> {
         let (whole, before) = (self.engine.config().longest_unsegmented(), stream.segments());
         let written = stream.poll_write(&mut self.engine, whole, data);
-        self.pipes.stirred |= stream.segments() != before;
+        self.pipes.dirty |= stream.segments() != before;
         written
     }
 
     /// Sends everything written so far. Readers get it as one or more segments.
     pub fn flush_stream(&mut self, stream: &mut StreamOut) {
-        self.pipes.stirred |= stream.filled() > 0;
+        self.pipes.dirty |= stream.filled() > 0;
         stream.flush(&mut self.engine);
     }
 
-    /// Ends a stream. Returns whether it is over; if not, call again after a poll.
+    /// RingState a stream. Returns whether it is over; if not, call again after a poll.
     ///
     /// # Errors
     /// See [`StreamError`]; the stream is then over.
     pub fn poll_finish(&mut self, stream: &mut StreamOut) -> Result<bool, StreamError> {
         let before = stream.segments();
         let ended = stream.poll_finish(&mut self.engine);
-        self.pipes.stirred |= stream.segments() != before;
+        self.pipes.dirty |= stream.segments() != before;
         if !matches!(ended, Ok(false)) {
-            self.pipes.stirred = true;
+            self.pipes.dirty = true;
             let closed = stream.close(&mut self.engine);
             debug_assert!(closed.is_ok(), "it was not closed before");
         }
@@ -114,47 +114,47 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
     }
 
     /// Gives up a stream; its reader sees it as broken.
-    pub fn give_up_stream(&mut self, mut stream: StreamOut) {
-        self.pipes.stirred = true;
+    pub fn abort_stream(&mut self, mut stream: StreamOut) {
+        self.pipes.dirty = true;
         let closed = stream.close(&mut self.engine);
         debug_assert!(closed.is_ok(), "it was not closed before");
     }
 
     /// Accepts the next stream opened to a part of this node.
     pub fn accept(&mut self, part: PartId) -> Option<StreamIn> {
-        let (inbox, mut source) = self.source_of(part)?;
+        let (inbox, mut source) = self.inbox_of(part)?;
         let accepted = inbox.accept(&mut source)?;
-        self.pipes.stirred = true;
+        self.pipes.dirty = true;
         Some(StreamIn { part, source: accepted.source, key: accepted.key })
     }
 
     /// Takes the next piece of a stream. After the end it is [`StreamPiece::Broken`].
     pub fn poll_stream(&mut self, stream: &StreamIn) -> StreamPiece<'a> {
-        let Some((inbox, mut source)) = self.source_of(stream.part) else { return StreamPiece::Broken };
+        let Some((inbox, mut source)) = self.inbox_of(stream.part) else { return StreamPiece::Broken };
         let segment = inbox.next_segment(stream.key, &mut source);
         // Reading an end releases nothing; more may follow behind it.
-        self.pipes.stirred |= matches!(segment, Segment::End | Segment::Broken);
+        self.pipes.dirty |= matches!(segment, Segment::End | Segment::Broken);
         StreamPiece::of(segment)
     }
 
     /// Takes the next piece, data or the end, of any stream to a part of this node that was not [accepted](Self::accept)
     /// individually. The caller thereby reads all these streams together; those with something to read take turns.
     pub fn poll_streams(&mut self, part: PartId) -> Option<(StreamIn, StreamPiece<'a>)> {
-        let (inbox, mut source) = self.source_of(part)?;
+        let (inbox, mut source) = self.inbox_of(part)?;
         let (accepted, segment) = inbox.next_of_streams(&mut source)?;
-        self.pipes.stirred = true;
+        self.pipes.dirty = true;
         Some((StreamIn { part, source: accepted.source, key: accepted.key }, StreamPiece::of(segment)))
     }
 
     /// Releases a segment.
     pub fn release_segment(&mut self, segment: StreamSegment<'a>) {
-        self.give_back(segment.0);
+        self.release_hold(segment.0);
     }
 
     /// Stops reading a stream. The rest of it is discarded as it arrives.
     pub fn forget_stream(&mut self, stream: StreamIn) {
         self.engine.ignore_stream(stream.key.source(), stream.key.number());
-        if let Some((inbox, mut source)) = self.source_of(stream.part) {
+        if let Some((inbox, mut source)) = self.inbox_of(stream.part) {
             inbox.forget(stream.key, &mut source);
         }
     }

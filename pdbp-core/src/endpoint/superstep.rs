@@ -3,12 +3,12 @@
 use super::Endpoint;
 use crate::engine::{Superstep, SuperstepError};
 use crate::id::PartId;
-use crate::outbox::{Beside, Due};
+use crate::outbox::{Due, Staging};
 use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
-impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M, P, W> {
+impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Endpoint<'_, T, M, P, W> {
     /// Drives a superstep, in which one part of each node sends and receives. Call this after each [`poll`](Self::poll) until it
     /// returns `false`. `done` states that this part has nothing more to send on its own initiative. The call returns `false` on
     /// every node once all parts are done and everything they had sent before has been received; while anything is left to read,
@@ -42,7 +42,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
     /// # Errors
     /// See [`SuperstepError`]. The next call tries again; until then, messages of the next superstep can be read as well.
     pub fn advance(&mut self, part: PartId, done: bool) -> Result<bool, SuperstepError> {
-        let Some((inbox, mut source)) = self.source_of(part) else {
+        let Some((inbox, mut source)) = self.inbox_of(part) else {
             return Err(SuperstepError::NoPipe(part));
         };
         let waiting = inbox.look(&mut source);
@@ -55,8 +55,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
         }
         let stage = self.engine.advance_superstep(part);
         if stage != Ok(before) {
-            self.pipes.stirred = true;
-            if let Some((inbox, _)) = self.source_of(part) {
+            self.pipes.dirty = true;
+            if let Some((inbox, _)) = self.inbox_of(part) {
                 inbox.withhold(stage.is_ok_and(Superstep::withholds));
             }
         }
@@ -66,9 +66,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
     /// Gives up a superstep that cannot end because a node has failed. Messages of the next one can be read as well. Afterwards
     /// this node shares no supersteps or barriers with the nodes that are waiting for it.
     pub fn leave_superstep(&mut self, part: PartId) {
-        self.pipes.stirred = true;
+        self.pipes.dirty = true;
         self.engine.leave_superstep(part);
-        if let Some((inbox, _)) = self.source_of(part) {
+        if let Some((inbox, _)) = self.inbox_of(part) {
             inbox.withhold(false);
         }
     }

@@ -46,14 +46,14 @@ pub struct Config {
     pub row: u32,
     /// Initial number of real elements in every row of this node (m).
     pub initial: u32,
-    /// Blocks reserved for control messages and shared out among the links: at least [one for each](Self::least_control_blocks).
+    /// Blocks reserved for control messages and shared out among the links: at least [one for each](Self::min_control_blocks).
     pub control_blocks: u32,
     /// Maximum number of free blocks used to hold copies of unread short deliveries, so that a few parts that read late do not
     /// block all others to which the same node sends. While unread blocks use more than half of a link's credit, a delivery of up
     /// to a sixteenth of a block is copied, and its block is returned. Each copy block takes 4 KiB of
     /// [`Storage`](super::Storage). 0 in the memory of [`embed`](crate::embed).
     pub copy_blocks: u16,
-    /// Maximum number of parts on this node, at most [`MOST_PARTS`](Self::MOST_PARTS).
+    /// Maximum number of parts on this node, at most [`MAX_PARTS`](Self::MAX_PARTS).
     pub local_parts: u16,
     /// Number of private pipes of this node.
     pub private_pipes: u16,
@@ -129,7 +129,7 @@ pub enum ConfigError {
         peer: NodeId,
         /// The [`Transport::capacity`](crate::Transport::capacity).
         have: usize,
-        /// The capacity needed: [`Config::LEAST_CAPACITY`].
+        /// The capacity needed: [`Config::MIN_CAPACITY`].
         need: usize,
     },
     /// Settings with which the agreement cannot work.
@@ -170,7 +170,7 @@ impl core::fmt::Display for ConfigError {
                  choose at least 1 of each, and no more at the start than a row has"
             ),
             Self::LocalParts(n) => {
-                write!(f, "a node cannot have {n} parts; choose at most {}", Config::MOST_PARTS)
+                write!(f, "a node cannot have {n} parts; choose at most {}", Config::MAX_PARTS)
             }
             Self::Blocks { have, need } => write!(
                 f,
@@ -231,13 +231,13 @@ impl Config {
     }
 
     /// The smallest valid block body.
-    pub const LEAST_BODY: usize = 256;
+    pub const MIN_BODY: usize = 256;
     /// The largest valid block body.
-    pub const MOST_BODY: usize = 1 << 30;
+    pub const MAX_BODY: usize = 1 << 30;
     /// The largest valid [`local_parts`](Self::local_parts): ensures that a reused slot gets a different number in messages.
-    pub const MOST_PARTS: u16 = (1 << 15) - 1;
+    pub const MAX_PARTS: u16 = (1 << 15) - 1;
     /// The smallest valid [capacity](crate::Transport::capacity) of a link: one block of data and two of control.
-    pub const LEAST_CAPACITY: usize = 1 + SPARE_PLACES as usize;
+    pub const MIN_CAPACITY: usize = 1 + SPARE_PLACES as usize;
 
     /// Checks that a transport belongs to this node and carries its blocks.
     pub(super) fn check_transport(&self, transport: &Capabilities) -> Result<(), ConfigError> {
@@ -252,7 +252,7 @@ impl Config {
         if self.nodes == 0 || self.node.index() >= usize::from(self.nodes) {
             return Err(ConfigError::Nodes { node: self.node.index(), nodes: self.nodes });
         }
-        if self.body < Self::LEAST_BODY || self.body > Self::MOST_BODY {
+        if self.body < Self::MIN_BODY || self.body > Self::MAX_BODY {
             return Err(ConfigError::Body(self.body));
         }
         if self.row == 0 || self.initial == 0 || self.initial > self.row || self.control_blocks == 0 {
@@ -262,10 +262,10 @@ impl Config {
                 control: self.control_blocks,
             });
         }
-        if self.local_parts > Self::MOST_PARTS {
+        if self.local_parts > Self::MAX_PARTS {
             return Err(ConfigError::LocalParts(self.local_parts));
         }
-        let (have, need) = (self.control_blocks, self.least_control_blocks());
+        let (have, need) = (self.control_blocks, self.min_control_blocks());
         if have < need {
             return Err(ConfigError::Control { have, need });
         }
@@ -320,7 +320,7 @@ impl Config {
     }
 
     /// The smallest valid [`control_blocks`](Self::control_blocks): one for each link of this node, and at least one.
-    pub fn least_control_blocks(&self) -> u32 {
+    pub fn min_control_blocks(&self) -> u32 {
         (self.rows() as u32).saturating_sub(1).max(1)
     }
 

@@ -73,7 +73,7 @@ pub enum Event {
         node: NodeId,
     },
     /// This node is the relay between two others, and cannot forward messages because its link to the second has failed.
-    NotPassedOn {
+    NotForwarded {
         /// The node that sent them.
         source: NodeId,
         /// Their destination.

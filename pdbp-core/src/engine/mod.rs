@@ -13,7 +13,7 @@
 //!
 //! ```
 //! use pdbp_core::cdu::{CduClass, Route};
-//! use pdbp_core::embed::{Posted, PostedStorage};
+//! use pdbp_core::embed::{Posted, WireStorage};
 //! use pdbp_core::id::{NodeId, PartId, PipeId, Time};
 //! use pdbp_core::policy::Adaptive;
 //! use pdbp_core::tables::PartKind;
@@ -52,7 +52,7 @@
 //! let mut nodes = [0, 1].map(|index| {
 //!     let config = Config::new(NodeId::new(index).expect("a node number"), 2);
 //!     let wire = Line(index.into(), Rc::clone(&line));
-//!     let transport = Posted::new(wire, config.node, 2, PostedStorage::allocate(2, 10));
+//!     let transport = Posted::new(wire, config.node, 2, WireStorage::allocate(2, 10));
 //!     let memory = HeapMemory::new(32 * stride(config.body)).expect("memory for 32 blocks");
 //!     let storage = Storage::allocate(&config, 32, 8);
 //!     Engine::new(config, Adaptive::DEFAULT, transport, memory, storage)
@@ -330,7 +330,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
     fn set_up_links(&mut self) -> Result<(), ConfigError> {
         let own = self.links.own;
         for link in self.links.iter_mut() {
-            let (need, have) = (Config::LEAST_CAPACITY, self.transport.capacity(link.peer));
+            let (need, have) = (Config::MIN_CAPACITY, self.transport.capacity(link.peer));
             if have < need && link.id != own {
                 return Err(ConfigError::Capacity { peer: link.peer, have, need });
             }

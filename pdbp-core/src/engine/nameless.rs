@@ -36,7 +36,7 @@ impl Nameless {
 
     /// The row, if all nodes know it, or knew it before this node was expelled.
     pub(super) fn known_row(&self, node: NodeId) -> Option<PartEntry> {
-        (self.state == LocalPart::Known).then(|| entry(self.row(node))).and_then(Result::ok)
+        (self.state == LocalPart::Registered).then(|| entry(self.row(node))).and_then(Result::ok)
     }
 
     /// Notes that one of them is gone.
@@ -78,13 +78,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// the row.
     pub fn attach(&mut self) -> Result<PartId, RegisterError> {
         match self.parts.nameless.state {
-            LocalPart::Known => {}
+            LocalPart::Registered => {}
             LocalPart::Free => return Err(self.ask_for_row()),
             LocalPart::Refused => {
                 self.parts.nameless.state = LocalPart::Free;
                 return Err(RegisterError::NoRow);
             }
-            LocalPart::Asked | LocalPart::Leaving => return Err(RegisterError::Busy),
+            LocalPart::Pending | LocalPart::Leaving => return Err(RegisterError::Busy),
         }
         let Some(id) = self.parts.next_nameless(self.config.node) else { return self.attach_anew() };
         let entry = entry(id).map_err(RegisterError::Name)?;
@@ -93,7 +93,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         // As for named parts.
         let _ = self.pipes.take(PipeKind::Message, id.local());
         if let Some(place) = self.parts.get_mut(id.local()) {
-            (place.state, place.entry) = (LocalPart::Known, Some(entry));
+            (place.state, place.entry) = (LocalPart::Registered, Some(entry));
         }
         Ok(id)
     }
@@ -101,7 +101,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// As [`attach`](Self::attach), but only if that is possible at once, with a number never used in this generation, so that
     /// nothing has to be announced. `None` if it is not possible now, or never; `attach` tells which.
     pub fn attach_at_once(&mut self) -> Option<PartId> {
-        let is_there = self.parts.nameless.state == LocalPart::Known;
+        let is_there = self.parts.nameless.state == LocalPart::Registered;
         let can = is_there && self.parts.next_nameless(self.config.node).is_some();
         if can { self.attach().ok() } else { None }
     }
@@ -121,7 +121,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         nameless.generation = nameless.generation.max((self.parts.registered_before >> 16) as u32);
         let row = entry(nameless.row(self.config.node));
         match row.map(|row| self.request(Change::PartAdded(row))) {
-            Ok(Ok(())) => self.parts.nameless.state = LocalPart::Asked,
+            Ok(Ok(())) => self.parts.nameless.state = LocalPart::Pending,
             Ok(Err(_)) => {}
             Err(error) => return RegisterError::Name(error),
         }

@@ -20,9 +20,9 @@ pub enum LocalPart {
     #[default]
     Free,
     /// Waiting until all nodes know it.
-    Asked,
+    Pending,
     /// Known to all nodes.
-    Known,
+    Registered,
     /// PTA had no room.
     Refused,
     /// Waiting until all nodes have forgotten it.
@@ -138,7 +138,7 @@ impl<'a> Parts<'a> {
     pub(super) fn next_known(&self, from: u16) -> Option<(u16, &PartEntry)> {
         let mut rest = self.local.iter().enumerate().skip(usize::from(from));
         rest.find_map(|(i, local)| match (local.state, &local.entry) {
-            (LocalPart::Known, Some(entry)) if !entry.id.is_nameless() => Some((i as u16, entry)),
+            (LocalPart::Registered, Some(entry)) if !entry.id.is_nameless() => Some((i as u16, entry)),
             _ => None,
         })
     }
@@ -173,7 +173,7 @@ impl<'a> Parts<'a> {
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// `prcsReg`: registers a part under a name that is new on this node. Its id is valid at once; other nodes know it once
-    /// [`local_part`](Self::local_part) returns [`Known`](LocalPart::Known).
+    /// [`local_part`](Self::local_part) returns [`Registered`](LocalPart::Registered).
     ///
     /// # Errors
     /// See [`RegisterError`].
@@ -191,7 +191,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let _ = self.pipes.take(PipeKind::Message, id.local());
         if let Some(place) = self.parts.get_mut(id.local()) {
             // Messages that the slot's previous part sent in segments may still have to be ended.
-            (place.state, place.entry) = (LocalPart::Asked, Some(entry));
+            (place.state, place.entry) = (LocalPart::Pending, Some(entry));
         }
         Ok(id)
     }
@@ -203,14 +203,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// [`RegisterError::Busy`]: too many requests are waiting for the master; call again after a poll.
     pub fn free(&mut self, part: PartId) -> Result<(), RegisterError> {
         let state = self.parts.hosted(part).map_or(LocalPart::Free, |local| local.state);
-        if !matches!(state, LocalPart::Known | LocalPart::Refused) {
+        if !matches!(state, LocalPart::Registered | LocalPart::Refused) {
             // A part that is still being announced is freed by a later call.
-            return if state == LocalPart::Asked { Err(RegisterError::Busy) } else { Ok(()) };
+            return if state == LocalPart::Pending { Err(RegisterError::Busy) } else { Ok(()) };
         }
         let next = if part.is_nameless() {
             self.parts.nameless.has_lost_one();
             LocalPart::Free
-        } else if state == LocalPart::Known {
+        } else if state == LocalPart::Registered {
             self.request(Change::PartRemoved(part)).map_err(|_| RegisterError::Busy)?;
             LocalPart::Leaving
         } else {
@@ -264,7 +264,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub fn has_part(&self, part: PartId) -> bool {
         if part.node() == self.config.node {
             let state = self.parts.hosted(part).map(|place| place.state);
-            return matches!(state, Some(LocalPart::Asked | LocalPart::Known));
+            return matches!(state, Some(LocalPart::Pending | LocalPart::Registered));
         }
         self.tables.has_part(part)
     }

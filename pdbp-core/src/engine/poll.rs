@@ -14,8 +14,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub fn poll(&mut self, now: Time, pipes: &mut impl PrivatePipes) -> Progress {
         self.now = now;
         let mut worked = self.poll_transport(pipes);
-        if self.has_left_over() {
-            worked += self.do_left_over(worked == 0, pipes);
+        if self.has_pending_work() {
+            worked += self.resume_work(worked == 0, pipes);
         }
         if self.is_stirred() {
             self.advance_control(pipes);
@@ -38,7 +38,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Whether anything waits for the next poll, such as blocks without room or credit, or blocks for this node itself. All other
     /// blocks are routed as they arrive, or go to the transport as they are submitted.
     #[inline]
-    pub fn has_left_over(&self) -> bool {
+    pub fn has_pending_work(&self) -> bool {
         self.links.have_work()
             || self.routed_link != LinkId::NONE
             || self.breaking
@@ -48,7 +48,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Does leftover work from an earlier poll, or from the host's calls since. `idle`: nothing has arrived.
     #[inline(never)]
-    fn do_left_over(&mut self, idle: bool, pipes: &mut impl PrivatePipes) -> u32 {
+    fn resume_work(&mut self, idle: bool, pipes: &mut impl PrivatePipes) -> u32 {
         let mut worked = self.route_pending(pipes);
         worked += self.route_returned(pipes);
         worked += self.break_streams();

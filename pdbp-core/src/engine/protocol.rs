@@ -109,7 +109,7 @@ const COUNT: usize = Setting::ALL.len();
 pub(super) struct Protocol([U64; COUNT]);
 
 // A block has room for the settings and for a message of the agreement.
-const _: () = assert!(2 * CDU_HEADER + size_of::<Protocol>() + MESSAGE + CDU_HEADER <= Config::LEAST_BODY);
+const _: () = assert!(2 * CDU_HEADER + size_of::<Protocol>() + MESSAGE + CDU_HEADER <= Config::MIN_BODY);
 
 impl Protocol {
     pub(super) fn of(config: &Config, parts: usize, log: usize) -> Self {

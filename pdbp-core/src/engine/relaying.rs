@@ -125,7 +125,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Drops messages of another node that cannot be forwarded because the link to their destination has failed.
     pub(super) fn lose(&mut self, via: Via, messages: u32, pipes: &mut impl PrivatePipes) {
         self.counters.relay_lost += u64::from(messages);
-        pipes.event(Event::NotPassedOn { source: via.origin, dest: via.dest, messages });
+        pipes.event(Event::NotForwarded { source: via.origin, dest: via.dest, messages });
     }
 }
 

@@ -126,7 +126,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 }
             }
             Asked::First => match self.requests.waiting.pop_front() {
-                Some(Change::PartAdded(entry)) if accepted => (entry.id, LocalPart::Known),
+                Some(Change::PartAdded(entry)) if accepted => (entry.id, LocalPart::Registered),
                 Some(Change::PartAdded(entry)) => (entry.id, LocalPart::Refused),
                 Some(Change::PartRemoved(id)) => (id, LocalPart::Free),
                 _ => return,
@@ -137,7 +137,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         } else if let Some(place) = self.parts.get_mut(part.local()) {
             place.state = state;
         }
-        self.parts.recurrence_known |= recurs(part) && state == LocalPart::Known;
+        self.parts.recurrence_known |= recurs(part) && state == LocalPart::Registered;
         pipes.event(Event::Changed { part, accepted });
     }
 }

@@ -93,7 +93,7 @@ impl Storage<'_> {
             ("nodes", self.nodes.len(), nodes),
             ("agreement.peers", self.agreement.peers.len(), linked),
             ("agreement.unlinked", self.agreement.unlinked.len(), nodes - linked),
-            ("agreement.log", self.agreement.log.len(), agreement::LEAST_LOG),
+            ("agreement.log", self.agreement.log.len(), agreement::MIN_LOG),
             ("parts", self.parts.len(), 1),
             ("local_parts", self.local_parts.len(), local),
             ("bound", self.bound.len(), local),

@@ -139,7 +139,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let stage = match self.supersteps.stage {
             Stage::Open => Stage::Done { barrier: self.arrive() },
             Stage::Done { barrier } if self.barrier_passed(barrier) => {
-                Stage::Counting { request: self.ask_quiescence() }
+                Stage::Counting { request: self.request_quiescence() }
             }
             // Everything counted was put into the pipe before; the next call follows a check of the pipe.
             Stage::Counting { request } if self.is_quiescent(request) || Flaw::EndsUncounted.strikes() => {

@@ -201,7 +201,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Asks the primary to find out when everything sent so far, by any node, has been put into private pipes;
     /// [`is_quiescent`](Self::is_quiescent) then returns `true`. Non-members and failed links do not count. Requests made while
     /// one is in progress are answered together after it.
-    pub fn ask_quiescence(&mut self) -> u32 {
+    pub fn request_quiescence(&mut self) -> u32 {
         self.termination.asked = self.termination.asked.wrapping_add(1);
         self.stirred = true;
         self.termination.asked

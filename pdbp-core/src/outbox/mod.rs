@@ -46,7 +46,7 @@ pub use long::{LongMessage, Piece};
 pub use outgoing::{CopyBy, Copying, Outgoing};
 pub use rule::{Due, Flushed, PATIENCE, Rule};
 pub use sends::{LongSend, SetSend};
-pub use stage::{Beside, InPlace, Stage};
+pub use stage::{InPlace, Stage, Staging};
 pub use stream::{Ending, Missing, StreamError, StreamOut};
 pub use window::Windows;
 
@@ -206,7 +206,7 @@ impl<'a> Outbox<'a> {
         }
     }
 
-    /// Sets whether another processor reads a lane's blocks in place. If so, they may be written through a [stage](Beside).
+    /// Sets whether another processor reads a lane's blocks in place. If so, they may be written through a [stage](Staging).
     pub fn set_read_elsewhere(&mut self, lane: usize, is_read_elsewhere: bool) {
         if let Some(lane) = self.lanes.get_mut(lane) {
             lane.is_read_elsewhere = is_read_elsewhere;

@@ -166,13 +166,13 @@ impl<S: AsRef<[PartId]>, B: AsRef<[u8]>> SetSend<S, B> {
     }
 
     /// The parts whose nodes have not been sent the message yet.
-    pub fn left(&self) -> &[PartId] {
+    pub fn remaining(&self) -> &[PartId] {
         self.set.as_ref().get(self.done..).unwrap_or(&[])
     }
 
     /// The next node to send the message to; `None` at the end.
     pub fn next_node(&self) -> Option<NodeId> {
-        self.left().first().map(|part| part.node())
+        self.remaining().first().map(|part| part.node())
     }
 
     /// The message as each node gets it.
@@ -182,7 +182,7 @@ impl<S: AsRef<[PartId]>, B: AsRef<[u8]>> SetSend<S, B> {
 
     /// The parts on the next node that get the message.
     pub fn next_parts(&self) -> &[PartId] {
-        let left = self.left();
+        let left = self.remaining();
         let node = self.next_node();
         let count = left.iter().take_while(|part| Some(part.node()) == node).count();
         left.get(..count).unwrap_or(&[])

@@ -15,7 +15,7 @@ const LINE: usize = 64;
 /// # Safety
 /// The bytes returned by [`memory`](Self::memory) must stay valid and in place until it is called again, even if the value is
 /// moved.
-pub unsafe trait Beside: Default {
+pub unsafe trait Staging: Default {
     /// A block may be staged only if at least this many bytes of short messages were written to the one before. Messages of this
     /// many bytes or more are not packed through a [window](super::Windows).
     const LONG: usize;
@@ -38,7 +38,7 @@ pub unsafe trait Beside: Default {
 pub struct InPlace;
 
 // SAFETY: `memory` returns an empty slice, so no bytes have to stay valid.
-unsafe impl Beside for InPlace {
+unsafe impl Staging for InPlace {
     const LONG: usize = usize::MAX;
 
     fn next(&mut self, _: usize) -> bool {
@@ -59,17 +59,17 @@ unsafe impl Beside for InPlace {
 /// Bytes written back to back for the room of a block and not yet copied to it. Offsets are relative to the start of that room.
 #[derive(Debug, Default)]
 pub struct Stage<B> {
-    by: B,
+    staging: B,
     /// Offset of the first byte in memory.
     origin: usize,
     /// All bytes before this offset are in the block.
     done: usize,
 }
 
-impl<B: Beside> Stage<B> {
+impl<B: Staging> Stage<B> {
     /// The host's decisions.
-    pub fn by(&mut self) -> &mut B {
-        &mut self.by
+    pub fn staging(&mut self) -> &mut B {
+        &mut self.staging
     }
 
     /// Begins a stage for bytes from offset `at` on.
@@ -84,14 +84,14 @@ impl<B: Beside> Stage<B> {
 
     /// The bytes from [`origin`](Self::origin) on: at least `least`, if the memory can hold that many.
     pub fn room(&mut self, least: usize) -> &mut [u8] {
-        self.by.memory(least)
+        self.staging.memory(least)
     }
 
     /// Copies the staged bytes up to offset `end` to the block, whose room is `room`.
     pub fn settle(&mut self, room: &mut [u8], end: usize) {
-        let Self { by, origin, done } = self;
+        let Self { staging, origin, done } = self;
         let (Some(into), Some(from)) =
-            (room.get_mut(*done..end), by.memory(0).get(*done - *origin..end.saturating_sub(*origin)))
+            (room.get_mut(*done..end), staging.memory(0).get(*done - *origin..end.saturating_sub(*origin)))
         else {
             debug_assert!(false, "{done}..{end} is staged, from {origin}");
             return;
@@ -108,7 +108,7 @@ impl<B: Beside> Stage<B> {
         let whole = end.saturating_sub(over).max(self.done);
         self.settle(room, whole);
         let kept = whole - self.origin..end - self.origin;
-        let bytes = self.by.memory(0);
+        let bytes = self.staging.memory(0);
         if kept.end <= bytes.len() {
             bytes.copy_within(kept, 0);
         }

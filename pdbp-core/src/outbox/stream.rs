@@ -358,10 +358,7 @@ impl StreamOut {
     }
 
     /// Notifies the reader that the stream is aborted or, if it was [delivered](Self::deliver), that it has ended.
-    pub fn give_up<T: Transport, M: BlockMemory, P: SpacePolicy>(
-        &mut self,
-        engine: &mut Engine<'_, T, M, P>,
-    ) {
+    pub fn abort<T: Transport, M: BlockMemory, P: SpacePolicy>(&mut self, engine: &mut Engine<'_, T, M, P>) {
         // A reader that has lost the stream could not tell which stream is meant.
         let is_known = self.state(engine) != StreamState::Cut;
         if is_known && (self.segment > 0 || self.filled > 0) {
@@ -390,7 +387,7 @@ impl StreamOut {
         engine: &mut Engine<'_, T, M, P>,
     ) -> Result<(), PipeError> {
         if !self.over {
-            self.give_up(engine);
+            self.abort(engine);
         }
         if let Some(mut block) = self.block.take() {
             block.rewind(Packer::new());

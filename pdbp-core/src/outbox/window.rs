@@ -2,11 +2,11 @@
 //! joins the open train if it has the train's route and length; otherwise it gets its own header.
 //!
 //! If the reader is on another processor of this host and reads the block in place, a run of messages can first be written to a
-//! [stage](Stage) and copied to the block from there. The host decides ([`Beside`]).
+//! [stage](Stage) and copied to the block from there. The host decides ([`Staging`]).
 
 use core::{array, mem, ptr};
 
-use super::{Beside, Hop, Outbox, Stage};
+use super::{Hop, Outbox, Stage, Staging};
 use crate::cdu::{CDU_HEADER, COUNT_AT, CduClass, Full, Lent, Packed, Route};
 use crate::flaw::Flaw;
 use crate::id::PartId;
@@ -21,7 +21,7 @@ pub struct Windows<B, const N: usize> {
     open: u32,
     /// One bit for each window through which many bytes were written the last time it was open.
     streams: u32,
-    besides: [Staged<B>; N],
+    stages: [Staged<B>; N],
 }
 
 /// The stage of a window.
@@ -129,7 +129,7 @@ impl Window {
 
     /// Packs a message to a part of the same node as the first of a train, if there is room.
     #[inline]
-    fn push_to<B: Beside>(&mut self, to: PartId, route: Route, message: &[u8]) -> Option<()> {
+    fn push_to<B: Staging>(&mut self, to: PartId, route: Route, message: &[u8]) -> Option<()> {
         if to.node() != self.to.node() {
             return None;
         }
@@ -145,7 +145,7 @@ impl Window {
 
     /// Packs a message as the first of a train, if there is room.
     #[inline]
-    fn push_first<B: Beside>(&mut self, message: &[u8]) -> Option<()> {
+    fn push_first<B: Staging>(&mut self, message: &[u8]) -> Option<()> {
         let length = message.len();
         let written = self.written();
         // On the grid of headers, which begins at `base`.
@@ -212,7 +212,7 @@ impl Window {
     }
 
     /// Writes into the stage from now on, as far as the stage extends.
-    fn turn_to<B: Beside>(&mut self, stage: &mut Stage<B>) {
+    fn turn_to<B: Staging>(&mut self, stage: &mut Stage<B>) {
         let (written, origin) = (self.written(), stage.origin());
         let bytes = stage.room(0);
         let end = (self.end as usize).min(origin + bytes.len());
@@ -225,7 +225,7 @@ impl Window {
     }
 
     /// Completes the room of the block: copies everything staged, or only its whole lines if more is to follow.
-    fn settle<B: Beside>(&mut self, stage: &mut Stage<B>, room: &mut [u8], follows: bool) {
+    fn settle<B: Staging>(&mut self, stage: &mut Stage<B>, room: &mut [u8], follows: bool) {
         let end = self.written();
         if follows {
             stage.advance(room, end)
@@ -264,19 +264,19 @@ impl Window {
     }
 }
 
-impl<B: Beside, const N: usize> Default for Windows<B, N> {
+impl<B: Staging, const N: usize> Default for Windows<B, N> {
     fn default() -> Self {
         const { assert!(N <= u32::BITS as usize) };
         Self {
             places: array::from_fn(|_| Window::default()),
             open: 0,
             streams: 0,
-            besides: array::from_fn(|_| Staged::default()),
+            stages: array::from_fn(|_| Staged::default()),
         }
     }
 }
 
-impl<B: Beside, const N: usize> Windows<B, N> {
+impl<B: Staging, const N: usize> Windows<B, N> {
     /// Whether any window is open.
     #[inline]
     pub fn is_open(&self) -> bool {
@@ -405,14 +405,14 @@ impl<B: Beside, const N: usize> Windows<B, N> {
     }
 
     fn at(&mut self, place: usize) -> Option<(&mut Window, &mut Staged<B>)> {
-        Some((self.places.get_mut(place)?, self.besides.get_mut(place)?))
+        Some((self.places.get_mut(place)?, self.stages.get_mut(place)?))
     }
 
     /// Begins a stage if the host so decides: many bytes were written through this window the last time.
     #[cold]
     fn begin_stream(&mut self, place: usize) {
         let Some((window, Staged { stage, written })) = self.at(place) else { return };
-        if stage.by().next(*written) {
+        if stage.staging().next(*written) {
             stage.begin(window.written());
             window.turn_to(stage);
         }
@@ -440,7 +440,7 @@ impl<B: Beside, const N: usize> Windows<B, N> {
         beside.written = window.written();
         let is_stream = beside.written >= B::LONG;
         if !is_stream {
-            beside.stage.by().pause();
+            beside.stage.staging().pause();
         }
         let lane = window.lane();
         if window.is_staged

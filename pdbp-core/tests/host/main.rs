@@ -22,9 +22,9 @@ fn a_registration_is_known_everywhere_once_it_completes() {
     let net = Net::new(2);
     let hosts = net.hosts();
     let part = hosts[0].register("pump", PartKind::Cpu).unwrap();
-    assert_eq!(hosts[0].state(part), LocalPart::Asked);
+    assert_eq!(hosts[0].state(part), LocalPart::Pending);
     assert_eq!(hosts[1].find("pump@node0"), None);
-    run(&hosts, || hosts[0].state(part) == LocalPart::Known);
+    run(&hosts, || hosts[0].state(part) == LocalPart::Registered);
     let mut events = std::iter::from_fn(|| hosts[0].event());
     assert!(events.any(|e| matches!(e, Event::Changed { part: p, accepted: true } if p == part)));
     assert_eq!(hosts[1].find("pump@node0"), Some(part));

@@ -24,7 +24,7 @@ fn operations_can_own_what_they_send() {
         let long = endpoint.begin_long(a.part, b.part, message.clone()).unwrap();
         (long, endpoint.begin_set(a.part, set.clone(), b"to both".to_vec()).unwrap())
     });
-    assert_eq!(to_set.left(), set);
+    assert_eq!(to_set.remaining(), set);
     let (mut done, mut came) = ((false, false), Vec::new());
     run(&net.all(&nodes), || {
         a.host.with(|endpoint| {
@@ -39,7 +39,7 @@ fn operations_can_own_what_they_send() {
     came.sort();
     let mut expected = [message.clone(), b"to both".to_vec(), b"to both".to_vec()];
     expected.sort();
-    assert!(came == expected && to_set.left().is_empty());
+    assert!(came == expected && to_set.remaining().is_empty());
     assert_eq!(long.into_message(), message);
 }
 
@@ -56,7 +56,7 @@ fn a_message_to_a_set_reaches_the_others_when_one_node_has_failed() {
     let set = [a.part, part, c.part];
     let mut sending = a.host.with(|endpoint| endpoint.begin_set(a.part, &set, b"x")).unwrap();
     let first = a.host.with(|endpoint| endpoint.poll_set(&mut sending));
-    assert_eq!((first, sending.left()), (Err(SendError::PeerFailed(at)), &set[2..]));
+    assert_eq!((first, sending.remaining()), (Err(SendError::PeerFailed(at)), &set[2..]));
     assert_eq!(a.host.with(|endpoint| endpoint.poll_set(&mut sending)), Ok(true));
     run(&net.all(&nodes), || c.host.recv(c.part).is_some_and(|message| *message == *b"x"));
 }
@@ -154,14 +154,14 @@ fn parts_of_a_late_number_and_generation_send_long_messages_and_are_cleared() {
     let mut last = a.part;
     for _ in 0..5 {
         last = a.host.register("short-lived", PartKind::Cpu).unwrap();
-        run(&net.all(&nodes), || a.host.state(last) == LocalPart::Known);
+        run(&net.all(&nodes), || a.host.state(last) == LocalPart::Registered);
         a.host.unregister(last).unwrap();
         run(&net.all(&nodes), || a.host.state(last) == LocalPart::Free);
     }
     a.host.with(|endpoint| endpoint.begin_generation(4));
     let late = a.host.register("late", PartKind::Cpu).unwrap();
     assert!(late.generation() == 4 && late != last);
-    run(&net.all(&nodes), || a.host.state(late) == LocalPart::Known);
+    run(&net.all(&nodes), || a.host.state(late) == LocalPart::Registered);
     let bytes = vec![5; 2000];
     let mut sending = a.host.send_long(late, b.part, &bytes).unwrap();
     run(&net.all(&nodes), || {
@@ -184,7 +184,7 @@ fn of_events_that_nobody_asks_for_the_oldest_are_forgotten_and_counted() {
     let mut last = nodes[0].part;
     for _ in 0..20 {
         last = host.register("short-lived", PartKind::Cpu).unwrap();
-        run(&net.all(&nodes), || host.state(last) == LocalPart::Known);
+        run(&net.all(&nodes), || host.state(last) == LocalPart::Registered);
         host.unregister(last).unwrap();
         run(&net.all(&nodes), || host.state(last) == LocalPart::Free);
     }
@@ -201,7 +201,7 @@ fn messages_for_a_part_that_is_gone_are_counted_in_one_event() {
     let nodes = net.nodes();
     let [a, b] = [&nodes[0], &nodes[1]];
     let gone = b.host.register("gone", PartKind::Cpu).unwrap();
-    run(&net.all(&nodes), || b.host.state(gone) == LocalPart::Known);
+    run(&net.all(&nodes), || b.host.state(gone) == LocalPart::Registered);
     b.host.unregister(gone).unwrap();
     run(&net.all(&nodes), || b.host.state(gone) == LocalPart::Free);
     while b.host.event().is_some() {}
@@ -244,5 +244,5 @@ fn both_ends_of_a_stream_and_all_who_wait_at_a_barrier_have_numbers() {
         number.is_some()
     });
     assert_eq!(number, Some((sent, PartId::new(a.part.node(), a.part.local()).unwrap())));
-    a.host.with(|endpoint| endpoint.give_up_stream(out));
+    a.host.with(|endpoint| endpoint.abort_stream(out));
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use pdbp_core::Config;
-use pdbp_core::embed::{self, NodeMemory, Posted, Sizes, Wire, WireError};
+use pdbp_core::embed::{self, NodeMemory, Sizes, Wire, WireError, WireTransport};
 use pdbp_core::engine::LocalPart;
 use pdbp_core::id::{NodeId, PartId, Time};
 use pdbp_core::policy::Adaptive;
@@ -16,7 +16,7 @@ use pdbp_core::umb::HeapMemory;
 pub const LONG: usize = 4096;
 const BODY: usize = 512;
 
-pub type Link = Posted<'static, Line>;
+pub type Link = WireTransport<'static, Line>;
 pub type Host = embed::Host<Link, HeapMemory>;
 pub type Piece<'h> = embed::Piece<'h, Link, HeapMemory, Adaptive>;
 
@@ -127,7 +127,7 @@ impl Net {
         let all: Vec<_> = hosts.iter().collect();
         run(&all, || {
             hosts.iter().zip(&parts).all(|(host, part)| {
-                host.state(*part) == LocalPart::Known
+                host.state(*part) == LocalPart::Registered
                     && (0..self.nodes).all(|n| host.find(&format!("part@node{n}")).is_some())
             })
         });

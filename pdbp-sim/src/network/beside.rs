@@ -2,7 +2,7 @@
 //! processors.
 
 use pdbp_core::Endpoint;
-use pdbp_core::outbox::Beside;
+use pdbp_core::outbox::Staging;
 use pdbp_core::policy::Choice;
 use pdbp_core::umb::HeapMemory;
 
@@ -18,7 +18,7 @@ pub struct EverySecond {
 
 #[allow(unsafe_code)]
 // SAFETY: the bytes are on the heap, and stay there.
-unsafe impl Beside for EverySecond {
+unsafe impl Staging for EverySecond {
     const LONG: usize = 128;
 
     fn next(&mut self, _: usize) -> bool {

@@ -138,7 +138,7 @@ impl<T: Transport + 'static> Cluster<T> {
         let storage = storage(&self.setup, &config);
         let tables = storage.table_bytes();
         let end = (self.wrap)(port);
-        let endpoint = HostEndpoint::new_beside(config, self.setup.policy, end, memory, storage);
+        let endpoint = HostEndpoint::with_staging(config, self.setup.policy, end, memory, storage);
         let mut endpoint = endpoint.map_err(ClusterError::Config)?;
         endpoint.begin_generation(self.lives.get(at).copied().unwrap_or(0));
         let mix = self.setup.mix;

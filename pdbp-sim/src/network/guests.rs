@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use pdbp_core::endpoint::{Endpoint, SendError};
 use pdbp_core::engine::LocalPart;
 use pdbp_core::id::{NodeId, PartId};
-use pdbp_core::outbox::Beside;
+use pdbp_core::outbox::Staging;
 use pdbp_core::policy::SpacePolicy;
 use pdbp_core::tables::PartKind;
 use pdbp_core::{BlockMemory, Routing, Transport};
@@ -65,7 +65,7 @@ impl Guests {
 
     /// Reads the messages for the current guest, and takes the action that is due at `now`. Returns when the next one is due, until
     /// `end`.
-    pub(super) fn act<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside>(
+    pub(super) fn act<T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging>(
         &mut self,
         endpoint: &mut Endpoint<'_, T, M, P, W>,
         (now, end): (u64, u64),
@@ -92,16 +92,16 @@ impl Guests {
         Ok(again.or((self.next <= end).then_some(self.next)))
     }
 
-    fn stay<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside>(
+    fn stay<T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging>(
         &mut self,
         endpoint: &mut Endpoint<'_, T, M, P, W>,
         me: PartId,
     ) -> Result<(), Breach> {
         let state = endpoint.state(me);
-        if state == LocalPart::Asked {
+        if state == LocalPart::Pending {
             return Ok(());
         }
-        if state != LocalPart::Known || self.random.below(8) == 0 {
+        if state != LocalPart::Registered || self.random.below(8) == 0 {
             // Unregistered together with its unread messages.
             if endpoint.unregister(me).is_ok() {
                 (self.here, self.nameless) = (None, self.random.below(2) == 0);
@@ -135,7 +135,7 @@ impl Guests {
         }
     }
 
-    fn read<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside>(
+    fn read<T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging>(
         &mut self,
         endpoint: &mut Endpoint<'_, T, M, P, W>,
     ) -> Result<(), Breach> {
@@ -173,7 +173,7 @@ impl Guests {
 }
 
 /// Returns the pipe of a part, or applies for one if it has none.
-fn change_pipe<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside>(
+fn change_pipe<T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging>(
     endpoint: &mut Endpoint<'_, T, M, P, W>,
     me: PartId,
 ) -> Result<(), Breach> {
@@ -195,7 +195,7 @@ fn change_pipe<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside>(
 }
 
 /// Sends a message that contains the id of its addressee. Without room or a route, it sends nothing.
-fn send<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside>(
+fn send<T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging>(
     endpoint: &mut Endpoint<'_, T, M, P, W>,
     me: PartId,
     to: PartId,

@@ -400,7 +400,7 @@ impl<T: Transport + 'static> Drop for Host<T> {
     fn drop(&mut self) {
         let held = std::mem::take(&mut self.held_messages);
         held.into_iter().for_each(|(message, _)| self.endpoint.release(message));
-        self.writer.take_streams().for_each(|stream| self.endpoint.give_up_stream(stream));
+        self.writer.take_streams().for_each(|stream| self.endpoint.abort_stream(stream));
     }
 }
 

@@ -221,7 +221,7 @@ fn draw_physics(scenario: &mut Scenario, random: &mut Random) {
     physics.reorder = reorder;
     physics.give_up = ms(2 + random.below(6));
     physics.crash_sight = if one_in(2, random) { CrashSight::AtOnce } else { CrashSight::BySilence };
-    physics.in_flight = (1 + random.below(32) as usize).max(Config::LEAST_CAPACITY);
+    physics.in_flight = (1 + random.below(32) as usize).max(Config::MIN_CAPACITY);
 }
 
 fn draw_sizes(scenario: &mut Scenario, random: &mut Random) {

@@ -272,9 +272,9 @@ impl<T: Transport + 'static> Host<T> {
         work: &mut Work,
     ) -> Result<Put, Breach> {
         loop {
-            let mut before: Vec<_> = sending.left().iter().map(|part| part.node().raw()).collect();
+            let mut before: Vec<_> = sending.remaining().iter().map(|part| part.node().raw()).collect();
             let sent = self.endpoint.poll_set(sending);
-            before.truncate(before.len() - sending.left().len());
+            before.truncate(before.len() - sending.remaining().len());
             before.dedup();
             let failed = sent.is_err().then(|| before.pop()).flatten();
             before.into_iter().for_each(|node| self.taken(node, Channel::Packed, work));
@@ -347,7 +347,7 @@ impl<T: Transport + 'static> Host<T> {
                     at += 1;
                 }
                 Written::Finished => {}
-                Written::GivenUp | Written::Broken => self.endpoint.give_up_stream(stream.out),
+                Written::GivenUp | Written::Broken => self.endpoint.abort_stream(stream.out),
             }
         }
         Ok(())

@@ -70,7 +70,7 @@ pub struct Backend {
     pub(crate) fabric: Option<Arc<crate::fabric::Fabric>>,
 }
 
-/// What MPI carries itself, besides the blocks.
+/// What MPI carries itself, stages the blocks.
 #[cfg(feature = "mpi")]
 #[derive(Clone, Debug)]
 pub(crate) struct Direct {
@@ -350,7 +350,7 @@ pub(crate) fn config(id: NodeId, nodes: u16, settings: &Settings, backend: &Back
             config.patience = config.patience.max(SLOW_LINE.as_nanos() as u64);
         }
     }
-    config.control_blocks = settings.control_blocks(config.least_control_blocks());
+    config.control_blocks = settings.control_blocks(config.min_control_blocks());
     config
 }
 

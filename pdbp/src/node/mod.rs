@@ -334,7 +334,7 @@ impl Node {
     /// [`WaitError::Timeout`]: some part does not read, does not flush, or does not stop sending; or the primary master, which it names, is
     /// gone for good.
     pub fn quiesce(&self, timeout: Duration) -> Result<(), WaitError> {
-        let number = self.shared.engine().ask_quiescence();
+        let number = self.shared.engine().request_quiescence();
         let is_quiescent = |engine: &mut NodeEngine| engine.is_quiescent(number).then_some(());
         self.wait_for(timeout, "", is_quiescent, |_| Vec::new())
             .map_err(|late| self.not_quiescent(late).into())

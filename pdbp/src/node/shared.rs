@@ -275,7 +275,7 @@ impl Shared {
 
     /// Whether submitted blocks leave without a poll.
     pub(crate) fn has_sent(&self, engine: &NodeEngine) -> bool {
-        self.leaves_at_once && !engine.has_left_over()
+        self.leaves_at_once && !engine.has_pending_work()
     }
 
     /// The longest message that travels in one block on any route.

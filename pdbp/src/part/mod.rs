@@ -240,7 +240,7 @@ impl<S: Share> Part<S> {
         let state = self.node.wait_for(
             shared.settings.timeout,
             "confirmed the part",
-            |engine| Some(engine.local_part(local)).filter(|s| *s != LocalPart::Asked),
+            |engine| Some(engine.local_part(local)).filter(|s| *s != LocalPart::Pending),
             |engine| engine.master().into_iter().collect(),
         );
         match state? {

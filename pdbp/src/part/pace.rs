@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use pdbp_core::outbox::{Beside, Windows};
+use pdbp_core::outbox::{Staging, Windows};
 use pdbp_local::{Copier, StoreChoice, copy_past_caches};
 
 /// Bytes of a stage. They fit in the first-level cache.
@@ -35,7 +35,7 @@ impl Pace {
 
 #[expect(unsafe_code, reason = "a promise about memory")]
 // SAFETY: the bytes are on the heap, and stay where they are until `memory` is called.
-unsafe impl Beside for Pace {
+unsafe impl Staging for Pace {
     const LONG: usize = Copier::LONG;
 
     fn next(&mut self, written: usize) -> bool {

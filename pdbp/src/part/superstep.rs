@@ -136,7 +136,7 @@ impl<S: Share> Part<S> {
     pub fn quiesce(&self, timeout: Duration, mut receive: impl FnMut(Message<S>)) -> Result<(), RecvError> {
         let pipe = self.pipe()?;
         self.flush();
-        let request = self.shared().engine().ask_quiescence();
+        let request = self.shared().engine().request_quiescence();
         let mut waiter = Waiter::new(timeout, self.shared());
         loop {
             let mut worked = self.poll();

@@ -225,7 +225,7 @@ impl NodeTrace {
             Event::StreamStopped { number, relay, dest, .. } => {
                 What::Stopped { relay: *relay, dest: *dest, stream: number.0 }
             }
-            Event::NotPassedOn { source, dest, messages } => {
+            Event::NotForwarded { source, dest, messages } => {
                 What::NotPassedOn { source: *source, dest: *dest, messages: *messages }
             }
             _ => return,

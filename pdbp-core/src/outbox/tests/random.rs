@@ -22,7 +22,7 @@ std::thread_local! {
 
 #[allow(unsafe_code, reason = "a promise about memory")]
 // SAFETY: the bytes are on the heap.
-unsafe impl Beside for EverySecond {
+unsafe impl Staging for EverySecond {
     const LONG: usize = 100;
 
     fn next(&mut self, written: usize) -> bool {

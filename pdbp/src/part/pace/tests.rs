@@ -19,7 +19,7 @@ thread_local! {
 
 #[expect(unsafe_code, reason = "a promise about memory")]
 // SAFETY: as of `Pace`.
-unsafe impl Beside for Always {
+unsafe impl Staging for Always {
     const LONG: usize = Pace::LONG;
 
     fn next(&mut self, written: usize) -> bool {

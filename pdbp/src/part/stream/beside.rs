@@ -1,7 +1,7 @@
 //! Moves the bytes of a stream into blocks in this node's memory that a reader on another processor reads there: past the
 //! caches, where that takes less time.
 
-use pdbp_core::outbox::{Beside as _, Stage, StreamOut};
+use pdbp_core::outbox::{Stage, Staging as _, StreamOut};
 use pdbp_local::Copier;
 
 use crate::part::pace::{Pace, STAGE};
@@ -22,7 +22,7 @@ pub(super) struct Beside {
 impl Beside {
     /// Begins a segment.
     pub(super) fn begin(&mut self) {
-        self.is_on = self.stage.by().next(self.written);
+        self.is_on = self.stage.staging().next(self.written);
         self.written = 0;
         self.stage.begin(0);
     }

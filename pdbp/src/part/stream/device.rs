@@ -73,7 +73,7 @@ impl<P: HoldsPart + Clone> StreamWriter<P> {
     pub(crate) fn abort(&mut self) {
         let part = self.part.part();
         let mut engine = part.shared().engine();
-        self.out.give_up(&mut engine);
+        self.out.abort(&mut engine);
         part.poll_with(&mut engine);
     }
 

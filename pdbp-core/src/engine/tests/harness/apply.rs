@@ -57,7 +57,7 @@ impl Cluster {
             Operation::Quiet { node } => {
                 let serial = self.oracle.borrow().serial;
                 if let Some(host) = self.hosts[node].as_mut().filter(|h| h.quiet.is_none()) {
-                    host.quiet = Some((host.engine.ask_quiescence(), serial));
+                    host.quiet = Some((host.engine.request_quiescence(), serial));
                 }
             }
             Operation::Wait { nanos } => self.now = self.now.after(nanos),

@@ -254,7 +254,7 @@ impl Cluster {
         self.run(100 + 60 * parts, |c| {
             c.hosts.iter().flatten().all(|h| {
                 h.engine.parts().count() == parts
-                    && (0..PARTS).all(|p| h.engine.local_part(p) == LocalPart::Known)
+                    && (0..PARTS).all(|p| h.engine.local_part(p) == LocalPart::Registered)
             })
         });
         self

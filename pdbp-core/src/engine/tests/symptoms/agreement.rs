@@ -42,7 +42,7 @@ fn quiet_waits_for_what_a_full_pipe_holds_up_and_for_open_blocks() {
         let mut c = Setup { nodes: 3, pipe: 1, ..setup(links) }.ready();
         ship(&mut c, 1, 2);
         ship(&mut c, 1, 2);
-        let asked = [0, 1, 2].map(|i| c.host(i).engine.ask_quiescence());
+        let asked = [0, 1, 2].map(|i| c.host(i).engine.request_quiescence());
         rounds(&mut c, 20);
         assert!((0..3).all(|i| !c.host(i).engine.is_quiescent(asked[i])), "a message has not been delivered");
         push(&mut c, 2, 0, false);
@@ -66,7 +66,7 @@ fn quiet_is_not_told_by_counts_that_agree_by_chance() {
         c.apply(Operation::Gate { from: 2, to: 1, closed: true });
         ship(&mut c, 2, 1);
         c.poll(2);
-        let asked = c.host(0).engine.ask_quiescence();
+        let asked = c.host(0).engine.request_quiescence();
         rounds(&mut c, 6);
         // A wave in which nodes 0 and 1 have counted, and node 2 has not.
         c.apply(Operation::Gate { from: 0, to: 2, closed: true });
@@ -95,7 +95,7 @@ fn quiet_comes_though_a_node_is_asked_for_its_counts_when_its_lease_has_run_out(
         // So that only the request is in flight, and the others follow in one block.
         rounds(&mut c, 6);
         c.apply(Operation::Gate { from: 0, to: 2, closed: true });
-        let asked = c.host(1).engine.ask_quiescence();
+        let asked = c.host(1).engine.request_quiescence();
         c.run(1000, |c| c.hosts[2].as_ref().is_some_and(|host| host.engine.master().is_none()));
         assert!(!c.host(0).engine.has_failed(node(2)) && !c.host(1).engine.is_quiescent(asked));
         // A message that the node cannot use does not count as one from a wrong sender.
@@ -126,7 +126,7 @@ fn one_deaf_peer_does_not_stop_the_others_barrier() {
     for control in [1, 3, 8] {
         let mut c = Setup { nodes: 4, control, ..setup(Links::InPlace) }.ready();
         c.apply(Operation::Busy { from: 0, to: 3, times: u32::MAX });
-        let quiet = c.host(2).engine.ask_quiescence();
+        let quiet = c.host(2).engine.request_quiescence();
         rounds(&mut c, 10);
         assert!(!c.host(2).engine.is_quiescent(quiet));
         c.host(2).engine.register("late", PartKind::Cpu).unwrap();
@@ -137,7 +137,7 @@ fn one_deaf_peer_does_not_stop_the_others_barrier() {
         c.apply(Operation::Busy { from: 0, to: 3, times: 0 });
         rounds(&mut c, 80);
         assert!(c.host(2).engine.is_quiescent(quiet));
-        assert_eq!(c.host(2).engine.local_part(2), LocalPart::Known);
+        assert_eq!(c.host(2).engine.local_part(2), LocalPart::Registered);
         c.settle();
     }
 }

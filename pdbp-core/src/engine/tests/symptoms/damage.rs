@@ -26,7 +26,7 @@ fn credit_of_an_unreadable_last_block_comes_back() {
             matches!(e, Event::Malformed { peer, reason: Malformed::Checksum | Malformed::Field } if *peer == node(0))
         });
         assert_eq!(reasons.count(), 10);
-        let asked = c.host(0).engine.ask_quiescence();
+        let asked = c.host(0).engine.request_quiescence();
         rounds(&mut c, 20);
         assert!(c.host(0).engine.is_quiescent(asked), "the refused blocks are counted as dealt with");
         ship(&mut c, 0, 1);

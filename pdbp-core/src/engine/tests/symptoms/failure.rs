@@ -17,7 +17,7 @@ fn quiet_comes_also_after_a_node_has_failed_with_messages_on_the_way() {
         c.poll(0);
         c.poll(2);
         c.kill(2);
-        let asked = [0, 1].map(|i| c.host(i).engine.ask_quiescence());
+        let asked = [0, 1].map(|i| c.host(i).engine.request_quiescence());
         rounds(&mut c, 20);
         assert!((0..2).all(|i| c.host(i).engine.is_quiescent(asked[i])));
         c.settle();
@@ -313,7 +313,7 @@ fn a_link_that_is_up_again_carries_messages_and_has_all_its_credit() {
         let row = c.host(i).engine.recv_row(node(peer)).unwrap();
         assert_eq!(row.space.real(), c.setup.initial, "what readers kept of old links has gone");
     }
-    let asked = [0, 1].map(|i| c.host(i).engine.ask_quiescence());
+    let asked = [0, 1].map(|i| c.host(i).engine.request_quiescence());
     rounds(&mut c, 20);
     assert!((0..2).all(|i| c.host(i).engine.is_quiescent(asked[i])));
     c.settle();

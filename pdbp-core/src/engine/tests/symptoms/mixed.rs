@@ -124,7 +124,7 @@ fn all_blocks_and_credit_come_back_when_peers_of_both_kinds_fail() {
         let events: Vec<_> = c.host(0).pipes.events.iter().filter_map(failed).collect();
         assert_eq!(events, order);
         assert_eq!([1, 2].map(|peer| granted(&mut c, 0, peer)), [0, 0]);
-        let asked = [0, 3].map(|i| c.host(i).engine.ask_quiescence());
+        let asked = [0, 3].map(|i| c.host(i).engine.request_quiescence());
         ship(&mut c, 3, 0);
         ship(&mut c, 0, 3);
         c.settle();
@@ -145,7 +145,7 @@ fn quiet_waits_for_rows_of_both_kinds_and_barriers_for_neither() {
     }
     let waiting = [0, 1].map(|peer| c.host(2).engine.recv_row(node(peer)).unwrap().waiting);
     assert_eq!(waiting, [1, 1], "behind the first message");
-    let asked = [0, 1, 2].map(|i| c.host(i).engine.ask_quiescence());
+    let asked = [0, 1, 2].map(|i| c.host(i).engine.request_quiescence());
     let barrier = [0, 1, 2].map(|i| c.host(i).engine.arrive());
     for left in (1..3).rev() {
         rounds(&mut c, 20);

@@ -77,7 +77,7 @@ fn beyond_its_numbers_a_node_registers_parts_while_one_without_a_name_stays() {
     c.host(1).engine.parts.nameless.next = PartId::NODE;
     let next = attach(&mut c, 1);
     assert!(!next.is_nameless());
-    c.run(60, |c| c.hosts[1].as_ref().unwrap().engine.local_part(next.local()) == LocalPart::Known);
+    c.run(60, |c| c.hosts[1].as_ref().unwrap().engine.local_part(next.local()) == LocalPart::Registered);
     for host in c.hosts.iter().flatten() {
         assert!(host.engine.has_part(next) && host.engine.has_part(stays));
     }

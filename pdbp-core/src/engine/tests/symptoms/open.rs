@@ -168,7 +168,7 @@ fn a_cluster_of_three_masters_goes_on_without_its_founder() {
 fn quiet_comes_among_those_that_are_there() {
     let mut c = open(3);
     run(&mut c);
-    let asked = c.host(0).engine.ask_quiescence();
+    let asked = c.host(0).engine.request_quiescence();
     run(&mut c);
     assert!(c.host(0).engine.is_quiescent(asked), "alone");
     meet(&mut c, &[0, 1]);
@@ -180,7 +180,7 @@ fn quiet_comes_among_those_that_are_there() {
     run(&mut c);
     ship(&mut c, 0, 1);
     ship(&mut c, 1, 0);
-    let asked = [0, 1].map(|i| c.host(i).engine.ask_quiescence());
+    let asked = [0, 1].map(|i| c.host(i).engine.request_quiescence());
     run(&mut c);
     assert!((0..2).all(|i| c.host(i).engine.is_quiescent(asked[i])));
     assert_eq!(delivered(&c), 2);

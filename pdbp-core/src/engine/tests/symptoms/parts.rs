@@ -26,7 +26,7 @@ fn register(c: &mut Cluster, i: usize, name: &str) -> PartId {
     let id = host.engine.register(name, PartKind::Cpu).unwrap();
     let pipe = host.engine.bind_pipe(id).unwrap();
     host.pipes.owner.insert(pipe.0, id.local());
-    c.run(60, |c| c.hosts[i].as_ref().unwrap().engine.local_part(id.local()) != LocalPart::Asked);
+    c.run(60, |c| c.hosts[i].as_ref().unwrap().engine.local_part(id.local()) != LocalPart::Pending);
     id
 }
 
@@ -102,9 +102,12 @@ fn a_part_that_is_gone_cannot_be_freed_or_given_a_pipe_in_the_name_of_the_next()
     register(&mut c, 1, "other");
     let next = register(&mut c, 1, "next");
     let engine = &mut c.host(1).engine;
-    assert_eq!((engine.local_part(1), engine.local_part(next.local())), (LocalPart::Free, LocalPart::Known));
+    assert_eq!(
+        (engine.local_part(1), engine.local_part(next.local())),
+        (LocalPart::Free, LocalPart::Registered)
+    );
     engine.free(gone).unwrap();
-    assert_eq!(engine.local_part(next.local()), LocalPart::Known);
+    assert_eq!(engine.local_part(next.local()), LocalPart::Registered);
     assert!(engine.bind_pipe(gone).is_err() && engine.open_stream(gone, node(0)).is_err());
     assert!(engine.open_stream(next, node(0)).is_ok());
 }

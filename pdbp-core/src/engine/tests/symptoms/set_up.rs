@@ -81,7 +81,7 @@ fn a_full_table_of_parts_refuses_the_part_and_says_so() {
     c.host(1).engine.register("a", PartKind::Cpu).unwrap();
     c.host(1).engine.register("b", PartKind::Cpu).unwrap();
     rounds(&mut c, 20);
-    assert_eq!(c.host(1).engine.local_part(0), LocalPart::Known);
+    assert_eq!(c.host(1).engine.local_part(0), LocalPart::Registered);
     assert_eq!(c.host(1).engine.local_part(1), LocalPart::Refused);
     let events = &c.host(1).pipes.events;
     assert!(

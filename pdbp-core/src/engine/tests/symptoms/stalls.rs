@@ -118,7 +118,7 @@ fn a_set_up_that_could_stall_is_refused_with_what_it_needs() {
     };
     for (routing, links) in [(Routing::Direct, 8), (Routing::Grid, 5)] {
         let setup = Setup { nodes: 9, routing, ..setup(Links::Mixed) };
-        assert_eq!(setup.config(4).least_control_blocks(), links);
+        assert_eq!(setup.config(4).min_control_blocks(), links);
         assert_eq!(make(&setup, links, 3), None);
         let error = make(&setup, links - 1, 3).unwrap();
         assert_eq!(error, ConfigError::Control { have: links - 1, need: links });
@@ -129,5 +129,5 @@ fn a_set_up_that_could_stall_is_refused_with_what_it_needs() {
             assert!(error.to_string().contains("give it room for 3"), "{error}");
         }
     }
-    assert_eq!(Setup { nodes: 1, ..setup(Links::Mixed) }.config(0).least_control_blocks(), 1);
+    assert_eq!(Setup { nodes: 1, ..setup(Links::Mixed) }.config(0).min_control_blocks(), 1);
 }

@@ -87,7 +87,7 @@ fn a_part_registered_later_is_found_though_control_blocks_are_unreadable() {
                 }
                 c.run(400, |c| {
                     c.hosts.iter().flatten().all(|h| {
-                        h.engine.local_part(2) == LocalPart::Known
+                        h.engine.local_part(2) == LocalPart::Registered
                             && (0..3).all(|n| h.engine.lookup(node(n), "late").is_some())
                     })
                 });

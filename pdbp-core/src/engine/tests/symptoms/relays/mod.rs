@@ -197,7 +197,7 @@ fn what_a_relay_cannot_pass_on_is_counted_and_told() {
         c.kill(1);
         rounds(&mut c, 6);
         assert_eq!(c.host(4).engine.counters().relay_lost, 1);
-        let told = |e: &Event| matches!(e, Event::NotPassedOn { source, dest, messages: 1 } if (*source, *dest) == (node(3), node(1)));
+        let told = |e: &Event| matches!(e, Event::NotForwarded { source, dest, messages: 1 } if (*source, *dest) == (node(3), node(1)));
         assert!(c.host(4).pipes.events.iter().any(told));
         assert_eq!(c.host(3).engine.open(node(1)).unwrap_err(), OpenError::PeerFailed(node(1)));
         c.settle();
