@@ -106,6 +106,6 @@ fn who_waits_for_a_founder_is_told_so_meanwhile() {
     let said = String::from_utf8(joined.stderr).unwrap();
     let lines: Vec<_> = said.lines().filter(|line| line.contains(&address)).collect();
     assert!(!joined.status.success() && lines.len() == 2, "{said}");
-    assert!(lines[0].starts_with("pdbp: ") && lines[0].contains("goes on trying"), "{said}");
+    assert!(lines[0].starts_with("pdbp: ") && lines[0].contains("still trying"), "{said}");
     assert!(lines.iter().all(|line| line.contains("refused")), "{said}");
 }

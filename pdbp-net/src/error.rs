@@ -39,12 +39,14 @@ impl fmt::Display for NetError {
             Self::OutOfReach { address, outage } => {
                 write!(f, "no connection to or from {address} for {outage:?}")
             }
-            Self::Left => f.write_str("the node has ended"),
-            Self::Died => f.write_str("the process of the node has ended without a word"),
-            Self::Replaced => f.write_str("another process has the place of the node"),
-            Self::GivenUp => f.write_str("the other end has given the link up"),
-            Self::Malformed(what) => write!(f, "the peer sent {what}, and the like before"),
-            Self::Disconnected => f.write_str("the node is no member any more"),
+            Self::Left => f.write_str("the peer has left"),
+            Self::Died => f.write_str("the peer's process ended without a goodbye"),
+            Self::Replaced => f.write_str("another process has taken the peer's place"),
+            Self::GivenUp => f.write_str("the peer gave up the link"),
+            Self::Malformed(what) => {
+                write!(f, "the peer repeatedly violated the protocol; last it sent {what}")
+            }
+            Self::Disconnected => f.write_str("the peer is no longer a member"),
         }
     }
 }
@@ -206,7 +208,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Version { own, theirs } => {
-                write!(f, "this program speaks version {own} of the protocol, and the founder {theirs}")
+                write!(f, "this program speaks protocol version {own}, but the founder speaks version {theirs}")
             }
             Self::Block { own, theirs } => write!(
                 f,
@@ -216,20 +218,20 @@ impl fmt::Display for Refusal {
             ),
             Self::Full { nodes } => write!(
                 f,
-                "all {nodes} nodes are there, places of masters apart; raise `nodes` at the founder"
+                "all places for workers are taken ({nodes} nodes); raise `nodes` at the founder"
             ),
             Self::Loopback => f.write_str(
                 "some processes have joined by a loopback address, which those on other hosts cannot reach; let all join by the \
                  name of the founder's host",
             ),
             Self::Elsewhere => f.write_str(
-                "no process that gives places is known there, as one is about to found the cluster or a primary is about to be elected; try again, or \
+                "the process there does not know the primary yet (the cluster is being founded, or an election is in progress); try again, or \
                  raise `timeout_ms`",
             ),
             Self::NoMaster => f.write_str(
-                "all masters are there; set role = \"worker\", or raise `masters` at the founder before it starts",
+                "all places for masters are taken; set role = \"worker\", or raise `masters` at the founder before it starts",
             ),
-            Self::Other(code) => write!(f, "reason {code}, which this version does not know"),
+            Self::Other(code) => write!(f, "reason {code}, unknown to this version"),
         }
     }
 }
@@ -244,27 +246,27 @@ impl fmt::Display for StartError {
             Self::Address { address, error } => write!(f, "cannot use the address {address}: {error}"),
             Self::Unprotected { address, has_token: false } => write!(
                 f,
-                "{address} is in reach of other hosts: name a `token_file`, or use a loopback address such as 127.0.0.1"
+                "{address} is reachable from other hosts: name a `token_file`, or use a loopback address such as 127.0.0.1"
             ),
             Self::Unprotected { address, has_token: true } => write!(
                 f,
-                "{address} is in reach of other hosts, and what travels is not encrypted: set tls = \"token\", plain = \"on\" if \
+                "{address} is reachable from other hosts, and connections are not encrypted: set tls = \"token\", plain = \"on\" if \
                  everybody between them may read and change it, or use a loopback address such as 127.0.0.1"
             ),
             Self::Missing { here, nodes, waited } => write!(
                 f,
-                "after {waited:?} {here} of {nodes} nodes are there; start the others with `join`, lower `nodes`, or raise \
+                "only {here} of {nodes} nodes have joined after {waited:?}; start the others with `join`, lower `nodes`, or raise \
                  `timeout_ms`"
             ),
             Self::FoundedBefore { path, waited } => write!(
                 f,
-                "{} says that this process has founded a cluster before, and no master of that has called it for {waited:.0?}; start it again when \
+                "{} records that this process has founded a cluster before, and none of its masters has called it for {waited:.0?}; start it again when \
                  they reach it, or join them by `join` and role = \"master\" instead; if that cluster has ended, remove the file",
                 path.display()
             ),
             Self::FoundingFile { path, error } => write!(
                 f,
-                "`founding_file` = \"{}\": {error}; name a file in a folder that is there and that this process may write to",
+                "`founding_file` = \"{}\": {error}; name a file in an existing, writable folder",
                 path.display()
             ),
             Self::NoFounder { address, waited, error } => write!(
@@ -273,16 +275,16 @@ impl fmt::Display for StartError {
             ),
             Self::Incomplete { address, nodes, waited } => write!(
                 f,
-                "the founder at {address} has let this process in, and after {waited:?} not all of the {nodes} nodes are there; start the others \
+                "the founder at {address} admitted this process, but not all of the {nodes} nodes have joined after {waited:?}; start the others \
                  with `join`, lower `nodes` of the founder, or raise `timeout_ms`"
             ),
             Self::NotOpen { address } => write!(
                 f,
-                "the process at {address} founds a cluster of a fixed number of nodes; dial one that is open, such as the gateway of a grid"
+                "the process at {address} founds a cluster with a fixed number of nodes; dial an open one, such as the gateway of a grid"
             ),
             Self::WrongToken { address } => write!(
                 f,
-                "the process at {address} does not know the token of this one, or is no PDBP; give both the same `token_file`"
+                "the process at {address} does not know the token of this one, or is not PDBP; give both the same `token_file`"
             ),
             Self::Encrypted { address } => write!(
                 f,
@@ -290,7 +292,7 @@ impl fmt::Display for StartError {
             ),
             Self::NoExchange { address, status } => write!(
                 f,
-                "what answers at {address} (status {status} of HTTP) is no PDBP that takes SOAP: name the address of a process with `listen`"
+                "the service at {address} (HTTP status {status}) is not PDBP over SOAP: name the address of a process with `listen`"
             ),
             Self::Handshake { address, error } => {
                 write!(f, "no TLS with the process at {address}: {error}; give both the same `tls`")
@@ -338,7 +340,9 @@ pub enum TlsError {
 impl fmt::Display for TlsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotBuilt => f.write_str("there is no TLS in this program; build it with the feature `tls`"),
+            Self::NotBuilt => {
+                f.write_str("this program was built without TLS; build it with the feature `tls`")
+            }
             Self::NoToken => f.write_str("`tls` needs a `token_file`: the secret of the cluster"),
             Self::File { path, error } => write!(
                 f,
@@ -377,7 +381,7 @@ impl fmt::Display for TokenError {
             Self::File { path, error } => write!(f, "cannot use the token in {}: {error}", path.display()),
             Self::Short { length } => write!(
                 f,
-                "a token of {length} characters is no secret; it takes {} or more, such as `openssl rand -hex 32` prints",
+                "a token of {length} characters is too short; use at least {}, such as `openssl rand -hex 32` prints",
                 crate::token::SHORTEST
             ),
         }

@@ -100,7 +100,7 @@ pub fn link(bytes: &[u8]) {
     link.connect(Said(said), Protocol::Tcp, &mut ring);
     let mut expected = expected.into_iter();
     // The end of the connection is no end of the link, and nothing is left to read then.
-    while !link.is_apart() {
+    while !link.needs_connection() {
         while let Some(block) = pool.take() {
             link.post(block);
         }

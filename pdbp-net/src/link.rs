@@ -31,10 +31,10 @@ mod farewell;
 mod receive;
 mod send;
 
-pub(crate) use farewell::Haste;
+pub(crate) use farewell::Urgency;
 
 /// Blocks taken that force an acknowledgement, whatever else there is to do.
-const UNTOLD: u64 = 4;
+const ACK_THRESHOLD: u64 = 4;
 /// Malformed connections in a row that make the link fail.
 const FAULTS: u8 = 3;
 
@@ -50,9 +50,9 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// [`UNTOLD`], but at most half of the in-flight limit, and at least 1.
-    fn untold(&self) -> u64 {
-        UNTOLD.min(self.capacity as u64 / 2).max(1)
+    /// [`ACK_THRESHOLD`], but at most half of the in-flight limit, and at least 1.
+    fn ack_threshold(&self) -> u64 {
+        ACK_THRESHOLD.min(self.capacity as u64 / 2).max(1)
     }
 }
 
@@ -90,7 +90,7 @@ pub(crate) struct Link<S> {
     /// Set when this node is about to end: the scratch memory for blocks that are no longer taken.
     leaving: Option<Box<[u8]>>,
     /// Set while a duplicate block is arriving: the scratch memory for it.
-    again: Option<Box<[u8]>>,
+    duplicate: Option<Box<[u8]>>,
     stats: LinkStats,
 }
 
@@ -119,14 +119,14 @@ impl<S: Read + Write> Link<S> {
             ended: false,
             vacant: false,
             leaving: None,
-            again: None,
+            duplicate: None,
             stats: LinkStats::default(),
         }
     }
 
     /// A link in an open cluster, which comes up with its first connection. Both ends begin like this, whatever sessions they had with other
     /// processes before.
-    pub(crate) fn to_come(peer: NodeId, address: SocketAddr, limits: (Limits, Codec)) -> Self {
+    pub(crate) fn expected(peer: NodeId, address: SocketAddr, limits: (Limits, Codec)) -> Self {
         let link = Self::new(peer, address, limits, Instant::now());
         Self { state: State::Down, give_up_at: None, ..link }
     }
@@ -202,7 +202,7 @@ impl<S: Read + Write> Link<S> {
     }
 
     /// Whether the link has no connection but wants one.
-    pub(crate) fn is_apart(&self) -> bool {
+    pub(crate) fn needs_connection(&self) -> bool {
         self.connection.is_none() && !self.ended && !self.vacant
     }
 
@@ -212,13 +212,13 @@ impl<S: Read + Write> Link<S> {
     }
 
     /// Makes the next poll send any pending acknowledgement.
-    pub(crate) fn hurry(&mut self) {
-        self.incoming.hurry();
+    pub(crate) fn flush_ack(&mut self) {
+        self.incoming.flush_ack();
     }
 
     /// Whether an acknowledgement is being held back in the hope of a block to ride on.
-    pub(crate) fn owes(&self, ring: &Ring) -> bool {
-        self.incoming.is_waiting(ring.patience)
+    pub(crate) fn is_holding_ack(&self, ring: &Ring) -> bool {
+        self.incoming.is_holding_ack(ring.patience)
     }
 
     /// Whether a poll has left something unread, or a block that the poller must pack before it can be written.
@@ -252,10 +252,10 @@ impl<S: Read + Write> Link<S> {
     }
 
     /// Takes a block that a worker has packed or expanded.
-    pub(crate) fn done(&mut self, done: Done, ring: &mut Ring) {
+    pub(crate) fn on_done(&mut self, done: Done, ring: &mut Ring) {
         match done.work {
-            Work::Pack => self.out.done(done, ring),
-            Work::Expand(_) => self.incoming.row.done(done, ring),
+            Work::Pack => self.out.on_done(done, ring),
+            Work::Expand(_) => self.incoming.row.on_done(done, ring),
         }
     }
 
@@ -267,13 +267,13 @@ impl<S: Read + Write> Link<S> {
         self.drop_connection(ring);
         self.vacant = false;
         let (session, (taken, room)) = match (self.state, self.next_session) {
-            (State::Up, _) => (self.session, self.incoming.news()),
+            (State::Up, _) => (self.session, self.incoming.acknowledgement()),
             (_, Some(next)) => (next, (0, 0)),
             _ => (self.session.saturating_add(1), (0, 0)),
         };
         let open = frame(Kind::Open, session.into(), taken, usize::try_from(room - taken).unwrap_or(0));
-        self.connection = Some(Connection::new(socket, protocol.lane(self.limits.longest), open));
-        self.incoming.told = (taken, room);
+        self.connection = Some(Connection::new(socket, protocol.framing(self.limits.longest), open));
+        self.incoming.sent_ack = (taken, room);
         self.give_up_at = None;
         self.stats.connections += 1;
     }
@@ -316,14 +316,14 @@ impl<S: Read + Write> Link<S> {
             return Some(received);
         }
         let connection = self.connection.as_ref()?;
-        let due = || self.incoming.is_due(self.limits.untold(), ring.patience);
+        let due = || self.incoming.is_due(self.limits.ack_threshold(), ring.patience);
         if connection.writable && (connection.has_unwritten() || self.out.has_next() || due()) {
             self.write(ring);
         }
         if let Some(received) = self.read(ring) {
             return Some(received);
         }
-        self.incoming.wait();
+        self.incoming.count_idle_poll();
         if self.connection.as_ref().is_some_and(|connection| connection.writable) {
             self.write(ring);
         }
@@ -338,7 +338,7 @@ impl<S: Read + Write> Link<S> {
         }
         match self.state {
             State::Up => None,
-            State::Failing => Some(self.give_back()),
+            State::Failing => Some(self.return_block()),
             State::Down => {
                 let session = self.next_session.take()?;
                 (self.session, self.state) = (session, State::Up);
@@ -348,7 +348,7 @@ impl<S: Read + Write> Link<S> {
     }
 
     /// Gives back the blocks of a failed session one by one, and reports the failure after the last.
-    fn give_back(&mut self) -> Completion<NetError> {
+    fn return_block(&mut self) -> Completion<NetError> {
         let peer = self.peer;
         if let Some(block) = self.out.queue.pop_front() {
             return Completion::Failed { peer, block };
@@ -373,14 +373,14 @@ impl<S: Read + Write> Link<S> {
 
     /// Drops the connection and what the link has in the ring: retransmission starts from the blocks themselves.
     fn drop_connection(&mut self, ring: &mut Ring) {
-        (self.connection, self.again) = (None, None);
+        (self.connection, self.duplicate) = (None, None);
         self.incoming.waiting = None;
         self.incoming.row.forget(ring);
         self.out.row.forget(ring);
     }
 
     /// Handles the end of the connection.
-    fn lose(&mut self, lost: Lost, ring: &mut Ring) {
+    fn on_connection_lost(&mut self, lost: Lost, ring: &mut Ring) {
         if let (Lost::Malformed(what), Some(connection)) = (&lost, &mut self.connection) {
             connection.refuse(*what);
         }
@@ -398,7 +398,7 @@ impl<S: Read + Write> Link<S> {
     }
 
     /// Acts on a head.
-    fn follow(&mut self, head: Head, ring: &mut Ring) -> Result<(), Malformed> {
+    fn on_head(&mut self, head: Head, ring: &mut Ring) -> Result<(), Malformed> {
         let Some(connection) = &mut self.connection else { return Ok(()) };
         match (head.kind, connection.opened) {
             (Kind::Open, false) => return self.open(head, ring),
@@ -421,7 +421,7 @@ impl<S: Read + Write> Link<S> {
                 self.ended = true;
                 if self.leaving.is_none() {
                     // The peer waits for an answer to its goodbye.
-                    connection.say_bye(self.incoming.taken);
+                    connection.send_bye(self.incoming.taken);
                     let _ = connection.flush(&self.out);
                     self.fail(NetError::Left, ring);
                 }
@@ -459,7 +459,7 @@ impl<S: Read + Write> Link<S> {
         }
         self.next_session = Some(agreed);
         self.out.granted = room;
-        self.incoming.told = (0, 0);
+        self.incoming.sent_ack = (0, 0);
         Ok(())
     }
 

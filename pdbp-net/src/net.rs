@@ -13,10 +13,10 @@ use pdbp_core::{
 use crate::door::roster::Roster;
 use crate::door::{Arrived, Door};
 use crate::error::NetError;
-use crate::link::{Haste, Limits, Link};
+use crate::link::{Limits, Link, Urgency};
 use crate::options::Options;
 use crate::processors::Processors;
-use crate::reactor::{News, Reactor};
+use crate::reactor::{Reactor, Readiness};
 use crate::ring::codec::Codec;
 use crate::ring::workers::Workers;
 use crate::ring::{Ring, Size};
@@ -24,9 +24,9 @@ use crate::socket::{Socket, watch_host};
 use crate::stats::Stats;
 
 /// Polls between two checks for events of the system, even while links have completions.
-const BETWEEN_LOOKS: u32 = 16;
+const POLL_INTERVAL: u32 = 16;
 /// Pause between two attempts, while waiting for links at the start and for goodbyes at the end.
-const NAP: Duration = Duration::from_micros(200);
+const RETRY_PAUSE: Duration = Duration::from_micros(200);
 
 /// One node's end of a cluster over sockets. See the [crate's documentation](crate).
 pub struct Net {
@@ -62,7 +62,7 @@ impl Net {
     ) -> std::io::Result<Self> {
         let nodes = u16::try_from(roster.members.len()).map_err(std::io::Error::other)?;
         let node = u16::try_from(roster.place).ok().and_then(NodeId::new);
-        let node = node.ok_or_else(|| std::io::Error::other("there are no nodes with such numbers"))?;
+        let node = node.ok_or_else(|| std::io::Error::other("node number out of range"))?;
         let reactor = Arc::new(Reactor::new(nodes)?);
         let limits = Limits {
             longest: options.largest_block,
@@ -78,7 +78,7 @@ impl Net {
             .map(|(index, member)| {
                 let (peer, member) = (peer(index)?, member.as_ref()?);
                 let mut link = match open {
-                    true => Link::to_come(peer, member.address, (limits, codec)),
+                    true => Link::expected(peer, member.address, (limits, codec)),
                     false => Link::new(peer, member.address, (limits, codec), deadline),
                 };
                 link.incarnation = member.incarnation;
@@ -130,7 +130,7 @@ impl Net {
             if let Some(arrived) = self.door.arrived() {
                 self.connect(arrived);
             }
-            std::thread::sleep(NAP);
+            std::thread::sleep(RETRY_PAUSE);
         }
     }
 
@@ -230,7 +230,7 @@ impl Net {
             let peer = u16::try_from(node).ok().and_then(NodeId::new).filter(|peer| *peer != self.node);
             let Some((slot, peer)) = self.links.get_mut(node).zip(peer) else { continue };
             let limits = (self.limits, self.codec);
-            let link = slot.get_or_insert_with(|| Link::to_come(peer, member.address, limits));
+            let link = slot.get_or_insert_with(|| Link::expected(peer, member.address, limits));
             if member.incarnation < link.incarnation {
                 continue;
             }
@@ -245,11 +245,11 @@ impl Net {
                 Err(_) => self.door.call(node),
             }
         }
-        self.share_processors();
+        self.update_workers();
     }
 
     /// Readjusts the workers after nodes of this host have come or gone.
-    fn share_processors(&mut self) {
+    fn update_workers(&mut self) {
         self.ring.use_threads(self.processors.threads());
         self.ring.set_crowded(self.processors.are_crowded());
     }
@@ -260,29 +260,29 @@ impl Net {
             self.connect(arrived);
         }
         if self.ring.is_on() {
-            self.turn_ring();
+            self.poll_ring();
         }
-        let (count, mut owes, hurries) = (self.links.len(), false, self.reactor.hurries());
+        let (count, mut owes_acks, flushes_acks) = (self.links.len(), false, self.reactor.flushes_acks());
         for _ in 0..count {
             let at = self.turn;
             self.turn = if at + 1 == count { 0 } else { at + 1 };
             let Some(link) = self.links.get_mut(at).and_then(Option::as_mut) else { continue };
-            if let Some(news) = self.reactor.news_of(at) {
-                wake(link, news);
+            if let Some(readiness) = self.reactor.take_readiness(at) {
+                wake(link, readiness);
             }
-            if hurries {
-                link.hurry();
+            if flushes_acks {
+                link.flush_ack();
             }
             let completion = link.poll(&mut self.ring);
-            if link.is_apart() {
+            if link.needs_connection() {
                 self.door.call(at);
                 if self.door.is_dead(at, link.incarnation) {
                     link.die(&mut self.ring);
                 }
             } else if completion.is_none() && link.has_more() {
-                self.reactor.remind(at);
+                self.reactor.mark_readable(at);
             }
-            owes |= link.owes(&self.ring);
+            owes_acks |= link.is_holding_ack(&self.ring);
             match completion {
                 Some(Completion::PeerRestored { .. }) => self.door.take(at, link.incarnation),
                 Some(Completion::PeerFailed { .. }) => {
@@ -297,25 +297,25 @@ impl Net {
                 return Some(completion);
             }
         }
-        self.reactor.set_owes(owes);
+        self.reactor.set_owes_acks(owes_acks);
         None
     }
 
     /// Hands finished work of the workers to the links.
-    fn turn_ring(&mut self) {
+    fn poll_ring(&mut self) {
         self.ring.turn();
         while let Some(done) = self.ring.poll_done() {
             if let Some(link) = self.links.get_mut(done.row).and_then(Option::as_mut) {
-                link.done(done, &mut self.ring);
+                link.on_done(done, &mut self.ring);
             }
         }
     }
 
     /// Polls the system for events, and checks the clock of links that have no connection.
-    fn look(&mut self) {
+    fn poll_system(&mut self) {
         self.run = 0;
-        self.reactor.look();
-        let mut apart = self.links.iter_mut().flatten().filter(|link| link.is_apart()).peekable();
+        self.reactor.poll_events();
+        let mut apart = self.links.iter_mut().flatten().filter(|link| link.needs_connection()).peekable();
         if apart.peek().is_some() {
             let now = Instant::now();
             apart.for_each(|link| link.tick(now, &mut self.ring));
@@ -323,20 +323,20 @@ impl Net {
     }
 
     /// Makes progress with the goodbyes. Returns whether all peers know that this node ends.
-    fn poll_farewell(&mut self, haste: Haste) -> bool {
+    fn poll_farewell(&mut self, urgency: Urgency) -> bool {
         if let Some(arrived) = self.door.arrived() {
             self.connect(arrived);
         }
-        self.reactor.look();
-        self.turn_ring();
+        self.reactor.poll_events();
+        self.poll_ring();
         let mut done = true;
         for (at, link) in self.links.iter_mut().enumerate() {
             let Some(link) = link else { continue };
-            if let Some(news) = self.reactor.news_of(at) {
-                wake(link, news);
+            if let Some(readiness) = self.reactor.take_readiness(at) {
+                wake(link, readiness);
             }
-            done &= link.poll_farewell(haste, &mut self.ring);
-            if link.is_apart() {
+            done &= link.poll_farewell(urgency, &mut self.ring);
+            if link.needs_connection() {
                 self.door.call(at);
             }
         }
@@ -351,7 +351,7 @@ impl Net {
     }
 }
 
-fn wake(link: &mut Link<Socket<TcpStream>>, News { readable, writable, over }: News) {
+fn wake(link: &mut Link<Socket<TcpStream>>, Readiness { readable, writable, over }: Readiness) {
     if let Some(socket) = link.socket().filter(|_| readable) {
         socket.wake(over);
     }
@@ -409,7 +409,7 @@ impl Transport for Net {
         }
         self.door.vacate(peer.index());
         self.processors.left(peer.index());
-        self.share_processors();
+        self.update_workers();
     }
 
     fn life(&self, peer: NodeId) -> u64 {
@@ -437,13 +437,13 @@ impl Transport for Net {
 
     fn poll_completion(&mut self) -> Option<Completion<NetError>> {
         self.run += 1;
-        if self.run > BETWEEN_LOOKS {
-            self.look();
+        if self.run > POLL_INTERVAL {
+            self.poll_system();
         }
         if let Some(completion) = self.poll_links() {
             return Some(completion);
         }
-        self.look();
+        self.poll_system();
         self.poll_links()
     }
 }
@@ -457,11 +457,11 @@ impl Drop for Net {
         self.links.iter_mut().flatten().for_each(|link| link.begin_farewell(ring));
         loop {
             let waited = began.elapsed();
-            let haste = if waited < self.linger / 2 { Haste::Little } else { Haste::Much };
-            if self.poll_farewell(haste) || waited >= self.linger {
+            let urgency = if waited < self.linger / 2 { Urgency::Low } else { Urgency::High };
+            if self.poll_farewell(urgency) || waited >= self.linger {
                 return;
             }
-            std::thread::sleep(NAP);
+            std::thread::sleep(RETRY_PAUSE);
         }
     }
 }

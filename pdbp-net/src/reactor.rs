@@ -16,9 +16,9 @@ const READABLE: u8 = 1;
 const WRITABLE: u8 = 2;
 const OVER: u8 = 4;
 
-/// News of a connection: whether there may be something to read or room to write, and whether it has ended, at either end.
+/// Readiness of a connection: whether there may be something to read or room to write, and whether it has ended, at either end.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct News {
+pub(crate) struct Readiness {
     pub(crate) readable: bool,
     pub(crate) writable: bool,
     pub(crate) over: bool,
@@ -33,9 +33,9 @@ pub(crate) struct Reactor {
     ready: Box<[AtomicU8]>,
     sleepers: AtomicU32,
     rings: AtomicU64,
-    /// Whether links hold back acknowledgements (`owes`), and whether these are to be sent now because a thread would sleep (`hurries`).
-    owes: AtomicBool,
-    hurries: AtomicBool,
+    /// Whether links hold back acknowledgements (`owes`), and whether these are to be sent now because a thread would sleep (`flushes_acks`).
+    owes_acks: AtomicBool,
+    flushes_acks: AtomicBool,
 }
 
 impl Reactor {
@@ -53,8 +53,8 @@ impl Reactor {
             ready,
             sleepers: AtomicU32::new(0),
             rings: AtomicU64::new(0),
-            owes: false.into(),
-            hurries: false.into(),
+            owes_acks: false.into(),
+            flushes_acks: false.into(),
         })
     }
 
@@ -64,7 +64,7 @@ impl Reactor {
     }
 
     /// Takes events from the system, unless another thread is doing so. Never waits.
-    pub(crate) fn look(&self) {
+    pub(crate) fn poll_events(&self) {
         let mut poll = match self.poll.try_lock() {
             Ok(poll) => poll,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -75,7 +75,7 @@ impl Reactor {
 
     /// Consumes the news of the connection to a node.
     #[inline]
-    pub(crate) fn news_of(&self, node: usize) -> Option<News> {
+    pub(crate) fn take_readiness(&self, node: usize) -> Option<Readiness> {
         let ready = self.ready.get(node)?;
         // Only one thread at a time consumes it, and each bit stands on its own.
         if ready.load(Ordering::Relaxed) == 0 {
@@ -83,11 +83,11 @@ impl Reactor {
         }
         let bits = ready.swap(0, Ordering::Relaxed);
         let [readable, writable, over] = [READABLE, WRITABLE, OVER].map(|bit| bits & bit != 0);
-        Some(News { readable, writable, over })
+        Some(Readiness { readable, writable, over })
     }
 
     /// Notes that a node's connection still has something to read.
-    pub(crate) fn remind(&self, node: usize) {
+    pub(crate) fn mark_readable(&self, node: usize) {
         if let Some(ready) = self.ready.get(node) {
             ready.fetch_or(READABLE, Ordering::Relaxed);
         }
@@ -95,17 +95,17 @@ impl Reactor {
 
     /// Notes whether links hold back acknowledgements.
     #[inline]
-    pub(crate) fn set_owes(&self, owes: bool) {
+    pub(crate) fn set_owes_acks(&self, owes: bool) {
         // Called only by the poller, one thread at a time; a thread that would sleep has polled before.
-        if self.owes.load(Ordering::Relaxed) != owes {
-            self.owes.store(owes, Ordering::Relaxed);
+        if self.owes_acks.load(Ordering::Relaxed) != owes {
+            self.owes_acks.store(owes, Ordering::Relaxed);
         }
     }
 
     /// Whether held-back acknowledgements are to be sent now, since a thread would sleep. Resets itself.
     #[inline]
-    pub(crate) fn hurries(&self) -> bool {
-        self.hurries.load(Ordering::Relaxed) && self.hurries.swap(false, Ordering::Relaxed)
+    pub(crate) fn flushes_acks(&self) -> bool {
+        self.flushes_acks.load(Ordering::Relaxed) && self.flushes_acks.swap(false, Ordering::Relaxed)
     }
 
     fn take(&self, (poll, events): &mut (Poll, Events), timeout: Duration) {
@@ -142,12 +142,12 @@ impl Bell for Reactor {
         // Pairs with the fence in `ring`.
         fence(Ordering::SeqCst);
         let is_idle = is_idle();
-        if self.owes.load(Ordering::Relaxed) {
+        if self.owes_acks.load(Ordering::Relaxed) {
             // The poll that follows sends the acknowledgements, and only the next sleep really sleeps.
-            self.hurries.store(true, Ordering::Relaxed);
+            self.flushes_acks.store(true, Ordering::Relaxed);
         } else if is_idle {
             let mut poll = self.poll.lock().unwrap_or_else(PoisonError::into_inner);
-            // A concurrent `look` may have consumed the wake-up of an earlier ring; any ring from here on ends the wait below.
+            // A concurrent `poll_events` may have consumed the wake-up of an earlier ring; any ring from here on ends the wait below.
             let rang = self.rings.load(Ordering::SeqCst) != before;
             if !rang && self.ready.iter().all(|ready| ready.load(Ordering::Relaxed) == 0) {
                 self.take(&mut poll, timeout);

@@ -92,9 +92,9 @@ impl Outgoing {
     }
 
     /// Takes a block that a worker has packed, or found not to shrink.
-    pub(crate) fn done(&mut self, done: Done, ring: &mut Ring) {
+    pub(crate) fn on_done(&mut self, done: Done, ring: &mut Ring) {
         let plain = self.plain(done.number).len();
-        self.row.done(done, plain, ring);
+        self.row.on_done(done, plain, ring);
     }
 
     fn end(&self) -> u64 {
@@ -117,7 +117,7 @@ pub(crate) struct Incoming {
     /// Posted blocks that have been filled in this session.
     pub(crate) taken: u64,
     /// What the peer has been told: blocks filled, and blocks filled and posted.
-    pub(crate) told: (u64, u64),
+    pub(crate) sent_ack: (u64, u64),
     /// Polls that have found nothing to do while an acknowledgement was pending.
     waited: u8,
 }
@@ -125,12 +125,12 @@ pub(crate) struct Incoming {
 impl Incoming {
     pub(crate) fn new(row: usize) -> Self {
         let (posted, row) = (VecDeque::new(), RecvRow::new(row));
-        Self { posted, row, waiting: None, taken: 0, told: (0, 0), waited: 0 }
+        Self { posted, row, waiting: None, taken: 0, sent_ack: (0, 0), waited: 0 }
     }
 
     /// Begins a session.
     pub(crate) fn begin(&mut self) {
-        (self.taken, self.told, self.waited) = (0, (0, 0), 0);
+        (self.taken, self.sent_ack, self.waited) = (0, (0, 0), 0);
     }
 
     /// The number of the next block from the peer.
@@ -139,42 +139,42 @@ impl Incoming {
     }
 
     /// The current acknowledgement: blocks filled, and blocks filled and posted.
-    pub(crate) fn news(&self) -> (u64, u64) {
+    pub(crate) fn acknowledgement(&self) -> (u64, u64) {
         let room = self.posted.len().min(usize::from(u16::MAX));
         (self.taken, self.taken + room as u64)
     }
 
     /// Whether an acknowledgement is pending that still waits for a record to ride on.
-    pub(crate) fn is_waiting(&self, patience: u8) -> bool {
-        self.owes() && self.waited < patience
+    pub(crate) fn is_holding_ack(&self, patience: u8) -> bool {
+        self.owes_ack() && self.waited < patience
     }
 
     /// Whether an acknowledgement is pending: the peer has not been told the current state.
-    pub(crate) fn owes(&self) -> bool {
-        self.told != self.news()
+    pub(crate) fn owes_ack(&self) -> bool {
+        self.sent_ack != self.acknowledgement()
     }
 
     /// Counts a poll that has found nothing to do.
-    pub(crate) fn wait(&mut self) {
-        self.waited = if self.owes() { self.waited.saturating_add(1) } else { 0 };
+    pub(crate) fn count_idle_poll(&mut self) {
+        self.waited = if self.owes_ack() { self.waited.saturating_add(1) } else { 0 };
     }
 
     /// Ends the wait of a pending acknowledgement.
-    pub(crate) fn hurry(&mut self) {
+    pub(crate) fn flush_ack(&mut self) {
         self.waited = u8::MAX;
     }
 
-    /// Whether the pending acknowledgement gets a record of its own: `untold` blocks were taken, the peer has room for no more than half of
+    /// Whether the pending acknowledgement gets a record of its own: `ack_threshold` blocks were taken, the peer has room for no more than half of
     /// what is posted, or `patience` polls had nothing else to send.
-    pub(crate) fn is_due(&self, untold: u64, patience: u8) -> bool {
-        let (taken, end) = self.news();
-        let (known, left) = (self.told.0, self.told.1.saturating_sub(taken));
-        let is_short = end > self.told.1 && 2 * left <= end - taken;
-        self.owes() && (taken - known >= untold || is_short || self.waited >= patience)
+    pub(crate) fn is_due(&self, ack_threshold: u64, patience: u8) -> bool {
+        let (taken, end) = self.acknowledgement();
+        let (known, left) = (self.sent_ack.0, self.sent_ack.1.saturating_sub(taken));
+        let is_short = end > self.sent_ack.1 && 2 * left <= end - taken;
+        self.owes_ack() && (taken - known >= ack_threshold || is_short || self.waited >= patience)
     }
 
     /// Notes that the record queued next carries the acknowledgement.
-    pub(crate) fn tell(&mut self) {
-        (self.told, self.waited) = (self.news(), 0);
+    pub(crate) fn mark_acknowledged(&mut self) {
+        (self.sent_ack, self.waited) = (self.acknowledgement(), 0);
     }
 }

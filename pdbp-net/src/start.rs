@@ -260,7 +260,7 @@ fn resolve(address: &str) -> Result<SocketAddr, StartError> {
     let wrong = |error| StartError::Address { address: address.to_owned(), error };
     let mut found = address.to_socket_addrs().map_err(wrong)?;
     let can_be_called = |found: &SocketAddr| found.port() > 0 && !found.ip().is_unspecified();
-    let says = "others cannot call it; advertise a host and a port as they see them";
+    let says = "other hosts cannot reach it; advertise a host and a port that they can";
     found.find(can_be_called).ok_or_else(|| wrong(io::Error::new(ErrorKind::AddrNotAvailable, says)))
 }
 

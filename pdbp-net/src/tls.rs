@@ -117,7 +117,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let bytes = read(path)?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     let all = all.map_err(|error| of_file(path, error))?;
-    if all.is_empty() { Err(of_file(path, "there is no certificate in it")) } else { Ok(all) }
+    if all.is_empty() { Err(of_file(path, "it contains no certificate")) } else { Ok(all) }
 }
 
 fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
@@ -209,7 +209,7 @@ impl Session {
                 read => !matches!(read, Ok(1..)),
             };
             if closed && starts {
-                let text = "it was closed in the handshake of TLS; have both ends the same `tls`?";
+                let text = "closed during the TLS handshake; do both ends have the same `tls`?";
                 return Err(io::Error::new(ErrorKind::UnexpectedEof, text));
             }
             if let Err(error) = self.0.process_new_packets() {

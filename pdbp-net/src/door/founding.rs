@@ -39,7 +39,7 @@ impl Founding {
             members: vec![Some(founder)],
         };
         let mut founding = Self { nodes, roster, is_complete: false, here, complete };
-        founding.note();
+        founding.update_count();
         founding
     }
 
@@ -63,7 +63,7 @@ impl Founding {
     pub(crate) fn enrol(&mut self, process: Id, address: SocketAddr) -> Vec<(Id, Vec<u8>)> {
         let incarnation = self.roster.members.len() as u64;
         self.roster.members.push(Some(Member { process, address, incarnation }));
-        self.note();
+        self.update_count();
         if !self.is_complete {
             return Vec::new();
         }
@@ -79,11 +79,11 @@ impl Founding {
             for (member, place) in self.roster.members.iter_mut().flatten().zip(0..) {
                 member.incarnation = place;
             }
-            self.note();
+            self.update_count();
         }
     }
 
-    fn note(&mut self) {
+    fn update_count(&mut self) {
         self.here.store(self.roster.members.len(), Ordering::Relaxed);
         if self.roster.members.len() == usize::from(self.nodes) {
             self.is_complete = true;

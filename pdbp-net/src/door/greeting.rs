@@ -36,7 +36,7 @@ pub(crate) struct Id(pub(crate) [u8; 16]);
 
 /// Why a call is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stranger {
+pub(crate) enum Rejection {
     /// It does not follow PDBP's greeting.
     Foreign,
     /// The other end does not know the token.
@@ -250,10 +250,10 @@ fn hello(nonce: &[u8; NONCE]) -> [u8; HELLO] {
     joined(&[&MAGIC, nonce])
 }
 
-fn read_hello(bytes: &[u8; HELLO]) -> Result<[u8; NONCE], Stranger> {
+fn read_hello(bytes: &[u8; HELLO]) -> Result<[u8; NONCE], Rejection> {
     let (magic, nonce) = bytes.split_at(MAGIC.len());
-    let nonce = nonce.first_chunk().ok_or(Stranger::Foreign)?;
-    if magic == MAGIC { Ok(*nonce) } else { Err(Stranger::Foreign) }
+    let nonce = nonce.first_chunk().ok_or(Rejection::Foreign)?;
+    if magic == MAGIC { Ok(*nonce) } else { Err(Rejection::Foreign) }
 }
 
 fn split(bytes: &[u8; CLAIM]) -> (&[u8], [u8; BODY]) {
@@ -262,14 +262,14 @@ fn split(bytes: &[u8; CLAIM]) -> (&[u8], [u8; BODY]) {
 }
 
 /// The end that dials.
-pub(crate) struct Dialler {
+pub(crate) struct Initiator {
     nonce: [u8; NONCE],
     theirs: [u8; NONCE],
     channel: Channel,
     claim: Claim,
 }
 
-impl Dialler {
+impl Initiator {
     /// Starts a greeting, and returns its first message.
     pub(crate) fn begin(nonce: [u8; NONCE], claim: Claim) -> (Self, [u8; HELLO]) {
         (Self { nonce, theirs: [0; NONCE], channel: [0; 32], claim }, hello(&nonce))
@@ -278,13 +278,13 @@ impl Dialler {
     /// What it says to the other end's first message.
     ///
     /// # Errors
-    /// [`Stranger::Foreign`].
+    /// [`Rejection::Foreign`].
     pub(crate) fn hello(
         &mut self,
         bytes: &[u8; HELLO],
         channel: Channel,
         token: &Token,
-    ) -> Result<[u8; CLAIM], Stranger> {
+    ) -> Result<[u8; CLAIM], Rejection> {
         self.channel = channel;
         self.theirs = read_hello(bytes)?;
         let body = self.claim.to_body();
@@ -295,27 +295,27 @@ impl Dialler {
     /// Checks the other end's answer.
     ///
     /// # Errors
-    /// [`Stranger::Token`].
-    pub(crate) fn answer(&self, bytes: &[u8; ANSWER], token: &Token) -> Result<Answer, Stranger> {
+    /// [`Rejection::Token`].
+    pub(crate) fn answer(&self, bytes: &[u8; ANSWER], token: &Token) -> Result<Answer, Rejection> {
         let (proof, body) = split(bytes);
         let claim = self.claim.to_body();
         if !token.is_proven(proof, &[b"PDBP takes", &self.nonce, &self.theirs, &self.channel, &claim, &body])
         {
-            return Err(Stranger::Token);
+            return Err(Rejection::Token);
         }
         Ok(Answer::from_body(&body))
     }
 }
 
 /// The end that takes the call.
-pub(crate) struct Taker {
+pub(crate) struct Responder {
     nonce: [u8; NONCE],
     theirs: [u8; NONCE],
     channel: Channel,
     claim: [u8; BODY],
 }
 
-impl Taker {
+impl Responder {
     pub(crate) fn new(nonce: [u8; NONCE]) -> Self {
         Self { nonce, theirs: [0; NONCE], channel: [0; 32], claim: [0; BODY] }
     }
@@ -323,8 +323,8 @@ impl Taker {
     /// What it says to the other end's first message.
     ///
     /// # Errors
-    /// [`Stranger::Foreign`].
-    pub(crate) fn hello(&mut self, bytes: &[u8; HELLO], channel: Channel) -> Result<[u8; HELLO], Stranger> {
+    /// [`Rejection::Foreign`].
+    pub(crate) fn hello(&mut self, bytes: &[u8; HELLO], channel: Channel) -> Result<[u8; HELLO], Rejection> {
         self.channel = channel;
         self.theirs = read_hello(bytes)?;
         Ok(hello(&self.nonce))
@@ -333,14 +333,14 @@ impl Taker {
     /// Checks the other end's claim.
     ///
     /// # Errors
-    /// [`Stranger`].
-    pub(crate) fn claim(&mut self, bytes: &[u8; CLAIM], token: &Token) -> Result<Claim, Stranger> {
+    /// [`Rejection`].
+    pub(crate) fn claim(&mut self, bytes: &[u8; CLAIM], token: &Token) -> Result<Claim, Rejection> {
         let (proof, body) = split(bytes);
         if !token.is_proven(proof, &[b"PDBP dials", &self.theirs, &self.nonce, &self.channel, &body]) {
-            return Err(Stranger::Token);
+            return Err(Rejection::Token);
         }
         self.claim = body;
-        Claim::from_body(&body).ok_or(Stranger::Foreign)
+        Claim::from_body(&body).ok_or(Rejection::Foreign)
     }
 
     /// Makes the answer to the claim.
@@ -386,65 +386,65 @@ mod tests {
     #[test]
     fn two_that_know_the_token_understand_each_other() {
         let [token, _] = tokens();
-        let (mut dialler, first) = Dialler::begin([1; NONCE], CLAIMED);
-        let mut taker = Taker::new([2; NONCE]);
-        let second = taker.hello(&first, PLAIN).unwrap();
-        let third = dialler.hello(&second, PLAIN, &token).unwrap();
-        assert_eq!(taker.claim(&third, &token).unwrap(), CLAIMED);
-        assert_eq!(dialler.answer(&taker.answer(ANSWERED, &token), &token).unwrap(), ANSWERED);
+        let (mut initiator, first) = Initiator::begin([1; NONCE], CLAIMED);
+        let mut responder = Responder::new([2; NONCE]);
+        let second = responder.hello(&first, PLAIN).unwrap();
+        let third = initiator.hello(&second, PLAIN, &token).unwrap();
+        assert_eq!(responder.claim(&third, &token).unwrap(), CLAIMED);
+        assert_eq!(initiator.answer(&responder.answer(ANSWERED, &token), &token).unwrap(), ANSWERED);
     }
 
     #[test]
     fn another_token_convinces_neither_end() {
         let [token, other] = tokens();
-        let (mut dialler, first) = Dialler::begin([1; NONCE], CLAIMED);
-        let mut taker = Taker::new([2; NONCE]);
-        let second = taker.hello(&first, PLAIN).unwrap();
+        let (mut initiator, first) = Initiator::begin([1; NONCE], CLAIMED);
+        let mut responder = Responder::new([2; NONCE]);
+        let second = responder.hello(&first, PLAIN).unwrap();
         assert_eq!(
-            taker.claim(&dialler.hello(&second, PLAIN, &other).unwrap(), &token),
-            Err(Stranger::Token)
+            responder.claim(&initiator.hello(&second, PLAIN, &other).unwrap(), &token),
+            Err(Rejection::Token)
         );
-        taker.claim(&dialler.hello(&second, PLAIN, &token).unwrap(), &token).unwrap();
-        assert_eq!(dialler.answer(&taker.answer(ANSWERED, &other), &token), Err(Stranger::Token));
+        responder.claim(&initiator.hello(&second, PLAIN, &token).unwrap(), &token).unwrap();
+        assert_eq!(initiator.answer(&responder.answer(ANSWERED, &other), &token), Err(Rejection::Token));
     }
 
     #[test]
     fn a_proof_cannot_be_sent_back_or_used_again() {
         let [token, _] = tokens();
-        let (mut dialler, first) = Dialler::begin([1; NONCE], CLAIMED);
-        let mut taker = Taker::new([2; NONCE]);
-        let claim = dialler.hello(&taker.hello(&first, PLAIN).unwrap(), PLAIN, &token).unwrap();
-        taker.claim(&claim, &token).unwrap();
-        assert_eq!(dialler.answer(&claim, &token), Err(Stranger::Token), "sent back");
-        let mut later = Taker::new([3; NONCE]);
+        let (mut initiator, first) = Initiator::begin([1; NONCE], CLAIMED);
+        let mut responder = Responder::new([2; NONCE]);
+        let claim = initiator.hello(&responder.hello(&first, PLAIN).unwrap(), PLAIN, &token).unwrap();
+        responder.claim(&claim, &token).unwrap();
+        assert_eq!(initiator.answer(&claim, &token), Err(Rejection::Token), "sent back");
+        let mut later = Responder::new([3; NONCE]);
         later.hello(&first, PLAIN).unwrap();
-        assert_eq!(later.claim(&claim, &token), Err(Stranger::Token), "used again");
+        assert_eq!(later.claim(&claim, &token), Err(Rejection::Token), "used again");
     }
 
     #[test]
     fn who_sits_between_two_channels_convinces_neither_end() {
         let [token, _] = tokens();
-        let (mut dialler, first) = Dialler::begin([1; NONCE], CLAIMED);
-        let mut taker = Taker::new([2; NONCE]);
-        let second = taker.hello(&first, [8; 32]).unwrap();
-        let claim = dialler.hello(&second, [9; 32], &token).unwrap();
-        assert_eq!(taker.claim(&claim, &token), Err(Stranger::Token));
-        assert_eq!(dialler.answer(&taker.answer(ANSWERED, &token), &token), Err(Stranger::Token));
+        let (mut initiator, first) = Initiator::begin([1; NONCE], CLAIMED);
+        let mut responder = Responder::new([2; NONCE]);
+        let second = responder.hello(&first, [8; 32]).unwrap();
+        let claim = initiator.hello(&second, [9; 32], &token).unwrap();
+        assert_eq!(responder.claim(&claim, &token), Err(Rejection::Token));
+        assert_eq!(initiator.answer(&responder.answer(ANSWERED, &token), &token), Err(Rejection::Token));
     }
 
     #[test]
     fn any_changed_byte_is_noticed() {
         let [token, _] = tokens();
-        let (mut dialler, first) = Dialler::begin([1; NONCE], CLAIMED);
-        let mut taker = Taker::new([2; NONCE]);
-        let claim = dialler.hello(&taker.hello(&first, PLAIN).unwrap(), PLAIN, &token).unwrap();
+        let (mut initiator, first) = Initiator::begin([1; NONCE], CLAIMED);
+        let mut responder = Responder::new([2; NONCE]);
+        let claim = initiator.hello(&responder.hello(&first, PLAIN).unwrap(), PLAIN, &token).unwrap();
         for at in 0..CLAIM {
             let mut changed = claim;
             changed[at] ^= 1;
-            assert_eq!(taker.claim(&changed, &token), Err(Stranger::Token), "byte {at}");
+            assert_eq!(responder.claim(&changed, &token), Err(Rejection::Token), "byte {at}");
         }
         let mut other = first;
         other[0] = b'G';
-        assert_eq!(taker.hello(&other, PLAIN), Err(Stranger::Foreign));
+        assert_eq!(responder.hello(&other, PLAIN), Err(Rejection::Foreign));
     }
 }

@@ -4,10 +4,10 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use super::greeting::{ANSWER, Answer, Claim, Dialler, HELLO, Id, Purpose, VERSION, Verdict};
-use super::guest::PLAIN_AT_TLS;
+use super::encoding::{self, Encoding, Received};
+use super::greeting::{ANSWER, Answer, Claim, HELLO, Id, Initiator, Purpose, VERSION, Verdict};
+use super::handshake::PLAIN_AT_TLS;
 use super::roster::{ROSTER, Roster};
-use super::speech::{self, Heard, Speech};
 use super::{PATIENCE, Shared};
 use crate::error::{Refusal, StartError};
 use crate::framing::Protocol;
@@ -27,7 +27,7 @@ const CONNECT: Duration = Duration::from_secs(1);
 /// The first byte of the answer of an end that expects TLS to anything else.
 const TLS_ALERT: u8 = 21;
 /// The error for a listener that accepts connections and sends nothing.
-const SILENT: &str = "what listens there takes connections and does not answer: is it a process of PDBP?";
+const SILENT: &str = "the listener accepts connections but does not answer; is it a PDBP process?";
 /// Maximum bytes of a roster's envelope, in which it is hexBinary.
 const LONGEST_ROSTER: usize = 8 << 20;
 
@@ -93,7 +93,7 @@ pub(crate) fn join(
             return Err(error);
         }
         if now.duration_since(began) >= QUIET && !std::mem::replace(&mut told, true) {
-            notice(&format!("{error}; this process goes on trying {}", until(deadline - now)));
+            notice(&format!("{error}; still trying {}", until(deadline - now)));
         }
         hops = 0;
         std::thread::sleep(PAUSE / u32::try_from(named.clone().count().max(1)).unwrap_or(1));
@@ -103,7 +103,7 @@ pub(crate) fn join(
 /// Describes how much longer this process tries.
 fn until(left: Duration) -> String {
     const LONG: Duration = Duration::from_secs(1 << 30);
-    if left < LONG { format!("for {left:.0?}") } else { "until it is let in".to_owned() }
+    if left < LONG { format!("for {left:.0?}") } else { "until it is admitted".to_owned() }
 }
 
 fn attempt(
@@ -130,8 +130,8 @@ fn attempt(
         process: shared.process,
         incarnation: 0,
     };
-    let speech = Speech::to(Protocol::to(shared.framing, address.to_owned()));
-    let answer = greet(&mut socket, &speech, address, shared, claim).map_err(|error| match error {
+    let encoding = Encoding::to(Protocol::to(shared.framing, address.to_owned()));
+    let answer = greet(&mut socket, &encoding, address, shared, claim).map_err(|error| match error {
         Try::Again(error) if is_timeout(&error) => Try::Again(io::Error::new(ErrorKind::TimedOut, SILENT)),
         other => other,
     })?;
@@ -147,8 +147,8 @@ fn attempt(
         let later = passing.iter().any(|verdict| answer.verdict == *verdict as u8);
         return Err(if later { Try::Later(error) } else { Try::Never(error) });
     }
-    let roster = match &speech {
-        Speech::Soap(role) => ask_roster(&mut socket, role, founder, deadline),
+    let roster = match &encoding {
+        Encoding::Soap(role) => ask_roster(&mut socket, role, founder, deadline),
         _ => read_roster(&mut socket, founder, deadline),
     };
     let roster = roster.map_err(|error| match error {
@@ -198,7 +198,7 @@ impl Write for Timed {
 }
 
 fn connect(address: &str) -> Result<TcpStream, Try> {
-    let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
+    let mut last = io::Error::new(ErrorKind::NotFound, "the host name resolves to no address");
     for found in address.to_socket_addrs().map_err(|error| unusable(address, error))? {
         match TcpStream::connect_timeout(&found, CONNECT) {
             Ok(stream) => {
@@ -221,25 +221,25 @@ fn unusable(address: &str, error: io::Error) -> Try {
 
 fn greet(
     socket: &mut Socket<Timed>,
-    speech: &Speech,
+    encoding: &Encoding,
     address: &str,
     shared: &Shared,
     claim: Claim,
 ) -> Result<Answer, Try> {
     socket.stream.deadline = Instant::now() + PATIENCE;
     let wrong = || Try::Never(StartError::WrongToken { address: address.to_owned() });
-    let (mut dialler, hello) = Dialler::begin(token::random()?, claim);
-    let theirs: [u8; HELLO] = match speech {
-        Speech::Soap(role) => ask(socket, role, address, (Word::Hello, &hello), Word::HelloResponse)?,
+    let (mut initiator, hello) = Initiator::begin(token::random()?, claim);
+    let theirs: [u8; HELLO] = match encoding {
+        Encoding::Soap(role) => ask(socket, role, address, (Word::Hello, &hello), Word::HelloResponse)?,
         _ => {
             socket.write_all(&hello)?;
             read_hello(socket, address)?
         }
     };
-    let claim = dialler.hello(&theirs, socket.channel()?, &shared.token).map_err(|_| wrong())?;
+    let claim = initiator.hello(&theirs, socket.channel()?, &shared.token).map_err(|_| wrong())?;
     socket.stream.deadline = Instant::now() + PATIENCE;
-    let answer: [u8; ANSWER] = match speech {
-        Speech::Soap(role) => ask(socket, role, address, (Word::Claim, &claim), Word::ClaimResponse)?,
+    let answer: [u8; ANSWER] = match encoding {
+        Encoding::Soap(role) => ask(socket, role, address, (Word::Claim, &claim), Word::ClaimResponse)?,
         _ => {
             socket.write_all(&claim)?;
             let mut answer = [0; ANSWER];
@@ -251,7 +251,7 @@ fn greet(
             answer
         }
     };
-    dialler.answer(&answer, &shared.token).map_err(|_| wrong())
+    initiator.answer(&answer, &shared.token).map_err(|_| wrong())
 }
 
 /// Sends a request by SOAP, and reads the answer `due`.
@@ -272,18 +272,18 @@ fn ask<const BYTES: usize>(
             }));
         }
         Err(other) => return Err(other),
-        Ok(Heard::Message(said, bytes)) if said == due => match bytes.as_slice().try_into() {
+        Ok(Received::Message(said, bytes)) if said == due => match bytes.as_slice().try_into() {
             Ok(bytes) => return Ok(bytes),
             Err(_) => 200,
         },
-        Ok(Heard::Message(..) | Heard::Get(_)) => 200,
-        Ok(Heard::Status(400, said)) if said.trim_ascii_end().ends_with(PLAIN_AT_TLS.as_bytes()) => {
+        Ok(Received::Message(..) | Received::Get(_)) => 200,
+        Ok(Received::Status(400, said)) if said.trim_ascii_end().ends_with(PLAIN_AT_TLS.as_bytes()) => {
             return Err(Try::Never(StartError::Encrypted { address: address.to_owned() }));
         }
-        Ok(Heard::Status(403, _)) => {
+        Ok(Received::Status(403, _)) => {
             return Err(Try::Never(StartError::WrongToken { address: address.to_owned() }));
         }
-        Ok(Heard::Status(status, _)) => status,
+        Ok(Received::Status(status, _)) => status,
     };
     Err(Try::Never(StartError::NoExchange { address: address.to_owned(), status }))
 }
@@ -294,20 +294,20 @@ fn exchange(
     role: &Role,
     (word, bytes): (Word, &[u8]),
     most: usize,
-) -> Result<Heard, Try> {
+) -> Result<Received, Try> {
     let mut said = Vec::new();
-    Speech::Soap(role.clone()).say(word, bytes, &mut said);
+    Encoding::Soap(role.clone()).write(word, bytes, &mut said);
     socket.write_all(&said)?;
-    let (mut heard, mut room) = (Vec::new(), [0; 16 << 10]);
+    let (mut received, mut room) = (Vec::new(), [0; 16 << 10]);
     loop {
-        match speech::read(role, &heard, most) {
+        match encoding::read(role, &received, most) {
             Ok(Some(answer)) => return Ok(answer),
             Ok(None) => {}
             Err(fault) => return Err(io::Error::new(ErrorKind::InvalidData, fault.to_string()).into()),
         }
         match socket.read(&mut room) {
             Ok(0) => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
-            Ok(count) => heard.extend_from_slice(room.get(..count).unwrap_or(&[])),
+            Ok(count) => received.extend_from_slice(room.get(..count).unwrap_or(&[])),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error.into()),
         }
@@ -322,8 +322,8 @@ fn ask_roster(
     deadline: Instant,
 ) -> Result<Roster, Try> {
     socket.stream.deadline = deadline;
-    let senseless = || Try::Again(io::Error::new(ErrorKind::InvalidData, "the list of nodes makes no sense"));
-    let Heard::Message(Word::Roster, bytes) = exchange(socket, role, (Word::Await, &[]), LONGEST_ROSTER)?
+    let senseless = || Try::Again(io::Error::new(ErrorKind::InvalidData, "the list of nodes is malformed"));
+    let Received::Message(Word::Roster, bytes) = exchange(socket, role, (Word::Await, &[]), LONGEST_ROSTER)?
     else {
         return Err(senseless());
     };
@@ -360,6 +360,5 @@ fn read_roster(socket: &mut Socket<Timed>, founder: SocketAddr, deadline: Instan
     let mut rest = vec![0; Roster::rest(&head)];
     socket.read_exact(&mut rest)?;
     let roster = Roster::from_bytes(&head, &rest, founder);
-    roster
-        .ok_or_else(|| Try::Again(io::Error::new(ErrorKind::InvalidData, "the list of nodes makes no sense")))
+    roster.ok_or_else(|| Try::Again(io::Error::new(ErrorKind::InvalidData, "the list of nodes is malformed")))
 }

@@ -10,9 +10,9 @@ use mio::net::TcpStream;
 use pdbp_core::Bell;
 
 use super::greeting::{Claim, Id, Purpose, Verdict};
-use super::kin::Kin;
+use super::liveness::Liveness;
 use super::roster::{Member, Roster};
-use super::seats::{Given, Seats};
+use super::seats::{Grant, Seats};
 use crate::framing::Protocol;
 use crate::options::Role;
 use crate::reactor::Reactor;
@@ -44,14 +44,14 @@ pub(super) struct Members {
     /// Connections that no poll has taken yet.
     arrived: Mutex<Vec<Arrived>>,
     has_arrived: AtomicBool,
-    /// For each node, whether this one is to call it: [`SETTLED`], [`WANTED`] or [`HANDED_OVER`].
+    /// For each node, whether this one is to call it: [`SETTLED`], [`WANTED`] or [`HANDED_OFF`].
     calls: Box<[AtomicU8]>,
     /// Nodes that joined later than this one, which call it and not the other way round.
     later: Box<[AtomicBool]>,
     /// At a master: places of other masters that were vacated. Their last address is called again and again, so that a restarted
     /// founder learns that its cluster lives.
-    out: Box<[AtomicBool]>,
-    kin: Kin,
+    evicted: Box<[AtomicBool]>,
+    liveness: Liveness,
 }
 
 /// The node need not be called.
@@ -59,7 +59,7 @@ const SETTLED: u8 = 0;
 /// The node is to be called.
 const WANTED: u8 = 1;
 /// The node has a connection that no poll has taken yet, so its link, which still finds itself without one, wants no other.
-const HANDED_OVER: u8 = 2;
+const HANDED_OFF: u8 = 2;
 
 struct Latest {
     members: Vec<Option<Member>>,
@@ -81,8 +81,8 @@ impl Members {
         let call = |member| AtomicU8::new(if dials(member) { WANTED } else { SETTLED });
         let calls = members.iter().map(call).collect();
         let later = members.iter().map(|member| AtomicBool::new(!dials(member))).collect();
-        let out = members.iter().map(|_| AtomicBool::new(false)).collect();
-        let kin = Kin::new(members.len());
+        let evicted = members.iter().map(|_| AtomicBool::new(false)).collect();
+        let liveness = Liveness::new(members.len());
         let places = u16::try_from(members.len()).unwrap_or(u16::MAX);
         // A founder, being alone, gives places from the first moment on.
         let seats = (open && place == giver).then(|| Seats::new(places, masters));
@@ -101,8 +101,8 @@ impl Members {
             has_arrived,
             calls,
             later,
-            out,
-            kin,
+            evicted,
+            liveness,
         }
     }
 
@@ -166,7 +166,7 @@ impl Members {
         let Some(seats) = &latest.seats else {
             return if self.open { Verdict::Elsewhere } else { Verdict::Full };
         };
-        let given = |place: &usize| *place != self.place && seats.is_given(*place, now);
+        let given = |place: &usize| *place != self.place && seats.is_granted(*place, now);
         let mut others = latest.members.iter().enumerate().filter(|(place, _)| given(place));
         let apart = |m: &Member| m.address.ip().is_loopback() != address.is_loopback();
         if others.any(|(_, member)| member.as_ref().is_some_and(apart)) {
@@ -184,11 +184,11 @@ impl Members {
     pub(super) fn give(&self, process: Id, address: SocketAddr, role: Role, now: Instant) -> Option<Vec<u8>> {
         let mut latest = self.latest();
         let seats = latest.seats.as_mut()?;
-        let Given { place, generation, incarnation } = seats.give(role, now)?;
+        let Grant { place, generation, incarnation } = seats.give(role, now)?;
         let latest = &mut *latest;
         *latest.members.get_mut(place)? = Some(Member { process, address, incarnation });
         let seats = latest.seats.as_ref()?;
-        let given = |place| place == self.place || seats.is_given(place, now);
+        let given = |place| place == self.place || seats.is_granted(place, now);
         let members = latest.members.iter().enumerate();
         let members = members.map(|(place, member)| member.filter(|_| given(place))).collect();
         let (cluster, masters, advertises) = (self.cluster, self.masters, self.advertises);
@@ -242,15 +242,16 @@ impl Members {
 
     /// Notes that the process of that incarnation has a link, and so has taken the place that it was given.
     pub(super) fn take(&self, node: usize, incarnation: u64) {
-        self.note(node, incarnation, Seats::take);
+        self.update_seat(node, incarnation, Seats::take);
     }
 
-    /// Applies `note` to the place, if the process of that incarnation was the last to be given it.
-    fn note(&self, node: usize, incarnation: u64, note: impl FnOnce(&mut Seats, usize)) {
+    /// Applies `update` to the place, if the process of that incarnation was the last to be given it.
+    fn update_seat(&self, node: usize, incarnation: u64, update: impl FnOnce(&mut Seats, usize)) {
         let latest = &mut *self.latest();
-        let is_it = latest.members.get(node).copied().flatten().is_some_and(|m| m.incarnation == incarnation);
-        if let Some(seats) = latest.seats.as_mut().filter(|_| is_it) {
-            note(seats, node);
+        let is_holder =
+            latest.members.get(node).copied().flatten().is_some_and(|m| m.incarnation == incarnation);
+        if let Some(seats) = latest.seats.as_mut().filter(|_| is_holder) {
+            update(seats, node);
         }
     }
 
@@ -258,11 +259,11 @@ impl Members {
     pub(super) fn vacate(&self, node: usize) {
         let is_masters = |place: usize| place < usize::from(self.masters);
         let mut latest = self.latest();
-        let was_there = latest.members.get(node).is_some_and(Option::is_some);
-        let calls = was_there && is_masters(node) && is_masters(self.place);
-        if let Some(out) = self.out.get(node).filter(|_| calls) {
-            // Pairs with the load in `is_out`.
-            out.store(true, Ordering::Release);
+        let was_held = latest.members.get(node).is_some_and(Option::is_some);
+        let calls = was_held && is_masters(node) && is_masters(self.place);
+        if let Some(evicted) = self.evicted.get(node).filter(|_| calls) {
+            // Pairs with the load in `is_evicted`.
+            evicted.store(true, Ordering::Release);
         }
         if let Some(seats) = &mut latest.seats {
             seats.vacate(node);
@@ -270,9 +271,9 @@ impl Members {
     }
 
     /// Whether the last holder of a master's place is to be called, to learn that its cluster lives. Not if it has got another place since.
-    pub(super) fn is_out(&self, node: usize) -> bool {
-        let is_out = self.out.get(node).is_some_and(|out| out.load(Ordering::Acquire));
-        is_out && {
+    pub(super) fn is_evicted(&self, node: usize) -> bool {
+        let is_evicted = self.evicted.get(node).is_some_and(|evicted| evicted.load(Ordering::Acquire));
+        is_evicted && {
             let latest = self.latest();
             let former = latest.members.get(node).copied().flatten();
             let later =
@@ -284,7 +285,8 @@ impl Members {
     /// Requests a call to a node. Returns whether the request is new and it is this node's part to call.
     pub(super) fn want(&self, node: usize) -> bool {
         if self.later.get(node).is_none_or(|later| later.load(Ordering::Relaxed)) {
-            return self.open && self.member(node).is_some_and(|member| self.kin.is_gone(node, &member));
+            return self.open
+                && self.member(node).is_some_and(|member| self.liveness.on_disconnected(node, &member));
         }
         // Pairs with the load in `is_wanted`.
         let want = |call: &AtomicU8| {
@@ -296,25 +298,25 @@ impl Members {
     /// Whether a node is to be called.
     pub(super) fn is_wanted(&self, node: usize) -> bool {
         self.calls.get(node).is_some_and(|call| call.load(Ordering::Acquire) == WANTED)
-            || self.kin.is_sought(node)
-            || self.is_out(node)
+            || self.liveness.needs_probe(node)
+            || self.is_evicted(node)
     }
 
-    /// Notes that a call to the process of that incarnation has failed; `nobody` is the error that showed that nobody is there, if any.
-    pub(super) fn calls_in_vain(&self, node: usize, incarnation: u64, nobody: Option<ErrorKind>) {
-        self.kin.calls_in_vain(node, incarnation, nobody);
-        if self.kin.is_dead(node, incarnation) {
+    /// Notes that a call to the process of that incarnation has failed; `unreachable` is the error that showed that the address is unreachable, if any.
+    pub(super) fn call_failed(&self, node: usize, incarnation: u64, unreachable: Option<ErrorKind>) {
+        self.liveness.call_failed(node, incarnation, unreachable);
+        if self.liveness.is_dead(node, incarnation) {
             self.reactor.ring();
         }
     }
 
     /// What is known of processes that do not listen any more.
-    pub(super) fn kin(&self) -> &Kin {
-        &self.kin
+    pub(super) fn liveness(&self) -> &Liveness {
+        &self.liveness
     }
 
     /// Notes that a node has answered that it will call this one.
-    pub(super) fn need_not_call(&self, node: usize) {
+    pub(super) fn skip_call(&self, node: usize) {
         self.settle(node, SETTLED);
     }
 
@@ -325,18 +327,18 @@ impl Members {
     }
 
     /// Hands a connection over to the links.
-    pub(super) fn hand_over(&self, new: Arrived) {
+    pub(super) fn hand_off(&self, new: Arrived) {
         // Only the primary, which declares nodes down, has to know whether the node lives.
         let calls = self.later.get(new.node).is_some_and(|later| later.load(Ordering::Relaxed));
         let primary =
             self.own.as_ref().filter(|_| calls && !self.advertises && self.latest().seats.is_some());
-        self.kin.has_come(new.node, &new.member, primary);
-        if let Some(out) = self.out.get(new.node) {
-            out.store(false, Ordering::Release);
+        self.liveness.on_connected(new.node, &new.member, primary);
+        if let Some(evicted) = self.evicted.get(new.node) {
+            evicted.store(false, Ordering::Release);
         }
-        self.note(new.node, new.member.incarnation, Seats::arrive);
+        self.update_seat(new.node, new.member.incarnation, Seats::arrive);
         let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
-        self.settle(new.node, HANDED_OVER);
+        self.settle(new.node, HANDED_OFF);
         // The other end continues with the latest one.
         arrived.retain(|before| before.node != new.node);
         arrived.push(new);
@@ -349,7 +351,7 @@ impl Members {
     /// Takes the connections that have arrived.
     #[inline]
     pub(super) fn arrived(&self) -> Option<Vec<Arrived>> {
-        // Pairs with the store in `hand_over`, which comes after the connection is in the list.
+        // Pairs with the store in `hand_off`, which comes after the connection is in the list.
         if !self.has_arrived.load(Ordering::Acquire) {
             return None;
         }
@@ -359,7 +361,7 @@ impl Members {
         let now = Instant::now();
         for new in &arrived {
             self.settle(new.node, SETTLED);
-            self.note(new.node, new.member.incarnation, |seats, place| seats.connect(place, now));
+            self.update_seat(new.node, new.member.incarnation, |seats, place| seats.connect(place, now));
         }
         Some(arrived)
     }

@@ -4,16 +4,16 @@
 //! A stranger costs a socket and a few hundred bytes, for [`PATIENCE`] at most. The door serves at most [`STRANGERS`] at a time, and
 //! [`PER_ADDRESS`] per address; beyond that, the one that has been silent for longest gives way.
 
+mod acceptor;
+mod encoding;
 mod founding;
 pub(crate) mod greeting;
-mod guest;
+mod handshake;
 pub(crate) mod join;
-mod kin;
+mod liveness;
 mod members;
-mod porter;
 pub(crate) mod roster;
 mod seats;
-mod speech;
 #[cfg(test)]
 mod tests;
 
@@ -31,14 +31,14 @@ use crate::options::{Framing, Role};
 use crate::reactor::Reactor;
 use crate::tls::Sessions;
 use crate::token::{self, Token};
+use acceptor::Acceptor;
+#[cfg(feature = "fuzzing")]
+pub(crate) use encoding::parse_in_pieces;
 pub(crate) use founding::Founding;
 use greeting::Id;
 pub(crate) use members::Arrived;
 use members::Members;
-use porter::Porter;
 use roster::Roster;
-#[cfg(feature = "fuzzing")]
-pub(crate) use speech::reads;
 
 /// How long a stranger may take to prove that it is a node.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
@@ -119,7 +119,7 @@ impl Shared {
     }
 
     /// Notes that a node has called this process, which is in no cluster yet, as a member of its own.
-    fn note_summoner(&self, address: SocketAddr) {
+    fn set_summoner(&self, address: SocketAddr) {
         *self.summoner.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
     }
 
@@ -130,7 +130,7 @@ impl Shared {
 
     /// Whether the last call to the node found nobody.
     pub(crate) fn is_absent(&self, node: usize) -> bool {
-        self.members.get().is_some_and(|members| members.kin().is_absent(node))
+        self.members.get().is_some_and(|members| members.liveness().is_absent(node))
     }
 }
 
@@ -153,15 +153,15 @@ impl Door {
         let waker = Arc::new(Waker::new(poll.registry(), BELL)?);
         let mut listener = TcpListener::from_std(listener);
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
-        let porter = Porter {
+        let acceptor = Acceptor {
             shared: Arc::clone(&shared),
             registry: poll.registry().try_clone()?,
             listener,
-            guests: Vec::new(),
+            handshakes: Vec::new(),
             founding,
             calls: Vec::new(),
         };
-        let thread = std::thread::Builder::new().name("pdbp-door".to_owned()).spawn(|| porter.run(poll))?;
+        let thread = std::thread::Builder::new().name("pdbp-door".to_owned()).spawn(|| acceptor.run(poll))?;
         Ok(Self { shared, waker, thread: Some(thread) })
     }
 
@@ -187,7 +187,7 @@ impl Door {
 
     /// Whether the process of that incarnation, whose connection is lost, is known to have ended.
     pub(crate) fn is_dead(&self, node: usize, incarnation: u64) -> bool {
-        self.shared.members.get().is_some_and(|members| members.kin().is_dead(node, incarnation))
+        self.shared.members.get().is_some_and(|members| members.liveness().is_dead(node, incarnation))
     }
 
     /// Notes, at the primary of an open cluster, that the process of that incarnation has taken the place it was given.
@@ -208,7 +208,7 @@ impl Door {
     pub(crate) fn vacate(&self, node: usize) {
         if let Some(members) = self.shared.members.get() {
             members.vacate(node);
-            if members.is_out(node) {
+            if members.is_evicted(node) {
                 // The door calls it from now on, even if it has said goodbye, after which it was not called.
                 let _ = self.waker.wake();
             }

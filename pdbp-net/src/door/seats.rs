@@ -38,7 +38,7 @@ struct Place {
 
 /// A place as given to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Given {
+pub(crate) struct Grant {
     pub(crate) place: usize,
     /// See [`Roster::generation`](super::roster::Roster::generation).
     pub(crate) generation: u32,
@@ -110,14 +110,14 @@ impl Seats {
     }
 
     /// Gives a process a place.
-    pub(crate) fn give(&mut self, role: Role, now: Instant) -> Option<Given> {
+    pub(crate) fn give(&mut self, role: Role, now: Instant) -> Option<Grant> {
         let given = self.given.checked_add(1)?;
         let place = self.next(role, now)?;
         let found = self.places.get_mut(place)?;
         self.given = given;
         let generation = self.term.saturating_sub(1) << 16 | found.holders;
         (found.seat, found.holders) = (Seat::Offered(now + OFFER), found.holders + 1);
-        Some(Given { place, generation, incarnation: u64::from(self.term) << 32 | u64::from(given) })
+        Some(Grant { place, generation, incarnation: u64::from(self.term) << 32 | u64::from(given) })
     }
 
     /// Whether an incarnation is from a later term, and so from another primary.
@@ -126,7 +126,7 @@ impl Seats {
     }
 
     /// Whether a process has the place, or holds a valid offer of it.
-    pub(crate) fn is_given(&self, place: usize, now: Instant) -> bool {
+    pub(crate) fn is_granted(&self, place: usize, now: Instant) -> bool {
         !self.is_free(place, now)
     }
 
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(give(&mut seats, now), Some((1, 0, 1)));
         assert_eq!(give(&mut seats, now), Some((2, 0, 2)));
         assert_eq!(give(&mut seats, now), None);
-        assert!(!seats.has_room(WORKER, now) && seats.is_given(1, now));
+        assert!(!seats.has_room(WORKER, now) && seats.is_granted(1, now));
         seats.take(1);
         seats.take(2);
         seats.vacate(2);
@@ -195,7 +195,7 @@ mod tests {
         seats.vacate(1);
         assert!(!seats.has_room(WORKER, now + OFFER - Duration::from_millis(1)));
         let given = seats.give(WORKER, now + OFFER);
-        assert_eq!(given, Some(Given { place: 1, generation: 1, incarnation: 2 }));
+        assert_eq!(given, Some(Grant { place: 1, generation: 1, incarnation: 2 }));
     }
 
     #[test]

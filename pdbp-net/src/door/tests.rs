@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use pdbp_core::{Completion, Transport};
 
 use super::PER_ADDRESS;
-use super::greeting::{ANSWER, Answer, CLAIM, Claim, Dialler, HELLO, Id, Purpose, Taker, VERSION, Verdict};
+use super::greeting::{
+    ANSWER, Answer, CLAIM, Claim, HELLO, Id, Initiator, Purpose, Responder, VERSION, Verdict,
+};
 use super::roster::{Member, Roster};
 use crate::token::Token;
 use crate::{Founder, Net, NetError, Options, Refusal, Role, StartError};
@@ -31,7 +33,7 @@ fn pair() -> (Net, Net) {
     let address = founder.address().to_string();
     let other = std::thread::spawn(move || Net::join(&address, None, &options()).unwrap());
     let (mut first, mut second) = (founder.wait().unwrap(), other.join().unwrap());
-    // From then on the door has no other guests.
+    // From then on the door has no other handshakes.
     until("the nodes are connected", || {
         assert!(first.poll_completion().is_none() && second.poll_completion().is_none());
         first.stats().links[1].connections == 1 && second.stats().links[0].connections == 1
@@ -82,13 +84,13 @@ fn claim(net: &Net, purpose: Purpose) -> Claim {
 
 /// Greets a door as a node would. Returns its answer, if any.
 fn greet(stream: &mut TcpStream, claim: Claim, token: &Token) -> Option<Answer> {
-    let (mut dialler, hello) = Dialler::begin([7; 32], claim);
+    let (mut initiator, hello) = Initiator::begin([7; 32], claim);
     stream.write_all(&hello).unwrap();
     let (mut theirs, mut answer) = ([0; HELLO], [0; ANSWER]);
     stream.read_exact(&mut theirs).unwrap();
-    stream.write_all(&dialler.hello(&theirs, [0; 32], token).unwrap()).unwrap();
+    stream.write_all(&initiator.hello(&theirs, [0; 32], token).unwrap()).unwrap();
     stream.read_exact(&mut answer).ok()?;
-    Some(dialler.answer(&answer, token).unwrap())
+    Some(initiator.answer(&answer, token).unwrap())
 }
 
 #[test]
@@ -165,12 +167,12 @@ fn who_says_nothing_is_closed_after_a_while() {
 fn half_a_claim_is_no_claim() {
     let (net, _other) = pair();
     let token = options().token.unwrap();
-    let (mut dialler, hello) = Dialler::begin([7; 32], claim(&net, Purpose::Link));
+    let (mut initiator, hello) = Initiator::begin([7; 32], claim(&net, Purpose::Link));
     let mut stream = dial(net.address());
     stream.write_all(&hello).unwrap();
     let mut theirs = [0; HELLO];
     stream.read_exact(&mut theirs).unwrap();
-    let whole: [u8; CLAIM] = dialler.hello(&theirs, [0; 32], &token).unwrap();
+    let whole: [u8; CLAIM] = initiator.hello(&theirs, [0; 32], &token).unwrap();
     stream.write_all(&whole[..CLAIM - 1]).unwrap();
     assert!(is_closed(&mut stream));
     assert_eq!(net.stats().door.too_slow, 1);
@@ -224,7 +226,7 @@ fn open_pair() -> (Net, Net, Options) {
             assert!(matches!(net.poll_completion(), None | Some(Completion::PeerRestored { .. })));
         }
         let is_up = !founder.is_vacant(second) && !joined.is_vacant(first);
-        is_up && founder.door.shared().members.get().unwrap().kin().has_answered(1, 1)
+        is_up && founder.door.shared().members.get().unwrap().liveness().has_answered(1, 1)
     });
     assert_eq!(joined.stats().door.refused, 0, "a founder that calls is no stranger");
     (founder, joined, options)
@@ -284,15 +286,15 @@ fn a_founder_of_another_version_is_named_with_both() {
     let founder = std::thread::spawn(move || {
         let token = options().token.unwrap();
         let (mut stream, _) = listener.accept().unwrap();
-        let (mut taker, mut hello, mut claim) = (Taker::new([9; 32]), [0; HELLO], [0; CLAIM]);
+        let (mut responder, mut hello, mut claim) = (Responder::new([9; 32]), [0; HELLO], [0; CLAIM]);
         stream.read_exact(&mut hello).unwrap();
-        stream.write_all(&taker.hello(&hello, [0; 32]).unwrap()).unwrap();
+        stream.write_all(&responder.hello(&hello, [0; 32]).unwrap()).unwrap();
         stream.read_exact(&mut claim).unwrap();
-        assert_eq!(taker.claim(&claim, &token).unwrap().version, VERSION);
+        assert_eq!(responder.claim(&claim, &token).unwrap().version, VERSION);
         let (verdict, process) = (Verdict::Version as u8, Id([4; 16]));
         let answer =
             Answer { verdict, version: VERSION + 3, nodes: 2, longest: 1000, process, primary: None };
-        stream.write_all(&taker.answer(answer, &token)).unwrap();
+        stream.write_all(&responder.answer(answer, &token)).unwrap();
     });
     let refused = Net::join(&address, None, &options()).err().unwrap();
     founder.join().unwrap();
@@ -361,14 +363,14 @@ fn who_gives_way_to_strangers_is_called_again() {
     let wrong = Token::from_text(&"guess!".repeat(6)).unwrap();
     let answer = |proof: &Token| {
         let (mut stream, _) = listener.accept().unwrap();
-        let (mut taker, mut hello, mut claim) = (Taker::new([9; 32]), [0; HELLO], [0; CLAIM]);
+        let (mut responder, mut hello, mut claim) = (Responder::new([9; 32]), [0; HELLO], [0; CLAIM]);
         stream.read_exact(&mut hello).unwrap();
-        stream.write_all(&taker.hello(&hello, [0; 32]).unwrap()).unwrap();
+        stream.write_all(&responder.hello(&hello, [0; 32]).unwrap()).unwrap();
         stream.read_exact(&mut claim).unwrap();
-        let claim = taker.claim(&claim, &right).unwrap();
+        let claim = responder.claim(&claim, &right).unwrap();
         let (verdict, process) = (Verdict::Welcome as u8, Id([4; 16]));
         let answer = Answer { verdict, version: VERSION, nodes: 2, longest: 1000, process, primary: None };
-        stream.write_all(&taker.answer(answer, proof)).unwrap();
+        stream.write_all(&responder.answer(answer, proof)).unwrap();
         (stream, claim)
     };
     let joining = std::thread::spawn(move || Net::join(&address.to_string(), None, &options()).unwrap());
@@ -400,7 +402,7 @@ fn who_joins_where_nobody_answers_is_told_once_where_why_and_until_when() {
     for text in [said, &late] {
         assert!(text.contains(&address) && text.contains("refused"), "{text}");
     }
-    assert!(said.contains("goes on trying for"), "{said}");
+    assert!(said.contains("still trying for"), "{said}");
     // An invalid address stays invalid.
     let wrong =
         Net::join("host-without-port", None, &Options { timeout: SOON, notice, ..options() }).err().unwrap();

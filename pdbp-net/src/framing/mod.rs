@@ -5,13 +5,13 @@
 //!
 //! Every record acknowledges: `taken` counts the peer's blocks that lie in posted ones here, and `room` the blocks posted beyond
 //! these, so that the peer knows how many it may send. Blocks are read straight from the socket into their destination
-//! ([`Framing::next`]), and written from where they lie ([`said`]). Nothing is ever allocated by a length that a peer names.
+//! ([`Framing::next`]), and written from where they lie ([`send_queue`]). Nothing is ever allocated by a length that a peer names.
 
-pub(crate) mod ahead;
 pub(crate) mod http;
 #[cfg(test)]
 mod pieces;
-pub(crate) mod said;
+pub(crate) mod read_ahead;
+pub(crate) mod send_queue;
 pub(crate) mod soap;
 pub(crate) mod tcp;
 
@@ -22,7 +22,7 @@ use crate::error::Lost;
 use crate::options::Framing as Chosen;
 use crate::ring::codec::Packing;
 pub use http::Fault;
-use said::Said;
+use send_queue::SendQueue;
 use soap::{Role, Soap};
 use tcp::Tcp;
 
@@ -32,7 +32,7 @@ pub(crate) trait Framing: Send {
     ///
     /// # Errors
     /// The end of the connection, or a violation of the protocol.
-    fn next(&mut self, source: &mut dyn Read, room: &mut [u8]) -> Result<Came, Lost>;
+    fn next(&mut self, source: &mut dyn Read, room: &mut [u8]) -> Result<Parsed, Lost>;
 
     /// Announces that the block of the last head comes next, `length` bytes of it.
     fn begin_block(&mut self, length: usize);
@@ -41,13 +41,13 @@ pub(crate) trait Framing: Send {
     fn is_in_block(&self) -> bool;
 
     /// Whether one more record can be queued.
-    fn takes(&self, said: &Said) -> bool;
+    fn takes(&self, queue: &SendQueue) -> bool;
 
     /// Queues a record, to be sent once it is [sealed](Self::seal).
-    fn push(&mut self, head: Head, block: Option<u64>, said: &mut Said);
+    fn push(&mut self, head: Head, block: Option<u64>, queue: &mut SendQueue);
 
     /// Releases what was pushed for sending, as far as possible now.
-    fn seal(&mut self, _said: &mut Said) {}
+    fn seal(&mut self, _queue: &mut SendQueue) {}
 
     /// Whether records have been pushed and not sealed.
     fn is_collecting(&self) -> bool {
@@ -55,15 +55,15 @@ pub(crate) trait Framing: Send {
     }
 
     /// Whether this end must send something even without news; [`idle`](Self::idle) does it.
-    fn must_speak(&self) -> bool {
+    fn must_reply(&self) -> bool {
         false
     }
 
     /// Queues what is due without news.
-    fn idle(&mut self, _head: Head, _said: &mut Said) {}
+    fn idle(&mut self, _head: Head, _queue: &mut SendQueue) {}
 
     /// Whether a goodbye can be sent now.
-    fn takes_bye(&self) -> bool {
+    fn can_send_bye(&self) -> bool {
         true
     }
 
@@ -96,7 +96,7 @@ impl Protocol {
     }
 
     /// Makes the framing of a connection on which blocks have up to `longest` bytes.
-    pub(crate) fn lane(self, longest: usize) -> Box<dyn Framing> {
+    pub(crate) fn framing(self, longest: usize) -> Box<dyn Framing> {
         match self {
             Self::Tcp => Box::new(Tcp::new(longest)),
             Self::SoapClient(host) => Box::new(Soap::new(Role::Caller { host }, longest)),
@@ -107,7 +107,7 @@ impl Protocol {
 
 /// What has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Came {
+pub(crate) enum Parsed {
     /// A head. If it announces a block, the caller calls [`Framing::begin_block`] next.
     Head(Head),
     /// The rest of a block, whose total length this is.
@@ -194,24 +194,21 @@ pub enum Malformed {
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Kind(kind) => write!(f, "a frame of kind {kind}, which does not exist"),
-            Self::Unused(kind) => write!(f, "a frame of kind {kind} with unused fields that are not zero"),
+            Self::Kind(kind) => write!(f, "a frame of unknown kind {kind}"),
+            Self::Unused(kind) => write!(f, "a frame of kind {kind} whose unused fields are not zero"),
             Self::Length(length) => write!(f, "a block of {length} bytes, which is too long"),
-            Self::Codec(number) => write!(f, "a block packed by codec {number}, which does not exist"),
+            Self::Codec(number) => write!(f, "a block packed by unknown codec {number}"),
             Self::Bomb { stated, posted } => {
-                write!(f, "a packed block that states {stated} bytes, where {posted} are posted")
+                write!(f, "a packed block that claims {stated} bytes where {posted} are posted")
             }
             Self::Expansion { packing, stated } => {
-                write!(
-                    f,
-                    "a packed block that {packing:?} does not expand to the {stated} bytes that it states"
-                )
+                write!(f, "a packed block that {packing:?} does not expand to the {stated} bytes it claims")
             }
-            Self::NotOpen => f.write_str("a frame on a connection that it has not opened"),
-            Self::OpenTwice => f.write_str("a second opening of the same connection"),
-            Self::Sequence { found, due } => write!(f, "block {found} where block {due} is due"),
-            Self::Message(fault) => write!(f, "a message that was refused: {fault}"),
-            Self::NoRoom => f.write_str("a block for which nothing is posted"),
+            Self::NotOpen => f.write_str("a frame before it opened the connection"),
+            Self::OpenTwice => f.write_str("a second Open on one connection"),
+            Self::Sequence { found, due } => write!(f, "block {found} where block {due} was expected"),
+            Self::Message(fault) => write!(f, "an invalid message: {fault}"),
+            Self::NoRoom => f.write_str("a block with no receive posted for it"),
             Self::Taken { found, sent } => {
                 write!(f, "an acknowledgement of {found} blocks; {sent} were sent")
             }

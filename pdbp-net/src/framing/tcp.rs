@@ -10,9 +10,9 @@
 
 use std::io::Read;
 
-use super::ahead::Ahead;
-use super::said::Said;
-use super::{Came, Framing, Head, Kind, Malformed};
+use super::read_ahead::ReadAhead;
+use super::send_queue::SendQueue;
+use super::{Framing, Head, Kind, Malformed, Parsed};
 use crate::error::Lost;
 use crate::ring::codec::Packing;
 
@@ -69,30 +69,30 @@ impl Head {
 /// See [`Framing`].
 pub(crate) struct Tcp {
     longest: usize,
-    ahead: Ahead,
+    ahead: ReadAhead,
 }
 
 impl Tcp {
     /// For blocks of up to `longest` bytes.
     pub(crate) fn new(longest: usize) -> Self {
-        Self { longest, ahead: Ahead::new() }
+        Self { longest, ahead: ReadAhead::new() }
     }
 }
 
 impl Framing for Tcp {
-    fn next(&mut self, source: &mut dyn Read, room: &mut [u8]) -> Result<Came, Lost> {
+    fn next(&mut self, source: &mut dyn Read, room: &mut [u8]) -> Result<Parsed, Lost> {
         loop {
             if self.ahead.is_in_block() {
                 if let Some(length) = self.ahead.fill_block(room) {
-                    return Ok(Came::Block(length));
+                    return Ok(Parsed::Block(length));
                 }
             } else if let Some(bytes) = self.ahead.bytes().first_chunk() {
                 let head = Head::from_bytes(bytes, self.longest)?;
                 self.ahead.take(HEAD);
-                return Ok(Came::Head(head));
+                return Ok(Parsed::Head(head));
             }
             if !self.ahead.read(source, room)? {
-                return Ok(Came::Nothing);
+                return Ok(Parsed::Nothing);
             }
         }
     }
@@ -105,14 +105,14 @@ impl Framing for Tcp {
         self.ahead.is_in_block()
     }
 
-    fn takes(&self, said: &Said) -> bool {
-        said.len() < GATHERED
+    fn takes(&self, queue: &SendQueue) -> bool {
+        queue.len() < GATHERED
     }
 
-    fn push(&mut self, head: Head, block: Option<u64>, said: &mut Said) {
-        said.text().extend_from_slice(&head.to_bytes());
-        said.end_piece(block);
-        said.end_message();
+    fn push(&mut self, head: Head, block: Option<u64>, queue: &mut SendQueue) {
+        queue.text().extend_from_slice(&head.to_bytes());
+        queue.end_piece(block);
+        queue.end_message();
     }
 }
 

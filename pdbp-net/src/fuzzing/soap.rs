@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, IoSliceMut, Read};
 use crate::door;
 use crate::error::Lost;
 use crate::framing::soap::{Role, Soap};
-use crate::framing::{Came, Framing, Head, Malformed};
+use crate::framing::{Framing, Head, Malformed, Parsed};
 
 const LONGEST: usize = 4096;
 
@@ -41,17 +41,17 @@ fn read_all(role: &Role, bytes: &[u8], length: usize) -> (Vec<Head>, Vec<Vec<u8>
         // Requests to answer or awaiting an answer never run out.
         lane.as_if_asked();
         match lane.next(&mut pieces, &mut room) {
-            Ok(Came::Head(head)) => {
+            Ok(Parsed::Head(head)) => {
                 if head.kind == crate::framing::Kind::Data {
                     lane.begin_block(usize::try_from(head.length).unwrap_or(usize::MAX));
                 }
                 heads.push(head);
             }
-            Ok(Came::Block(length)) => {
+            Ok(Parsed::Block(length)) => {
                 blocks.push(room.get(..length).map(<[u8]>::to_vec).unwrap_or_default())
             }
-            Ok(Came::Nothing) if pieces.bytes.is_empty() => return (heads, blocks, None),
-            Ok(Came::Nothing) => {}
+            Ok(Parsed::Nothing) if pieces.bytes.is_empty() => return (heads, blocks, None),
+            Ok(Parsed::Nothing) => {}
             Err(Lost::Malformed(what)) => return (heads, blocks, Some(what)),
             Err(_) => return (heads, blocks, None),
         }
@@ -71,7 +71,7 @@ pub fn soap(bytes: &[u8]) {
         // Invalid input ends it, in whatever pieces it arrives; which of two errors is found first may differ.
         assert_eq!(whole.2.is_some(), pieces.2.is_some(), "{:?} and {:?}", whole.2, pieces.2);
         assert!(whole.1.iter().all(|block| block.len() <= LONGEST));
-        door::reads(&role, bytes, length);
+        door::parse_in_pieces(&role, bytes, length);
     }
 }
 

@@ -7,9 +7,9 @@ use crate::ring::Ring;
 
 /// How much an ending node still does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Haste {
-    Little,
-    Much,
+pub(crate) enum Urgency {
+    Low,
+    High,
 }
 
 impl<S: Read + Write> Link<S> {
@@ -19,18 +19,18 @@ impl<S: Read + Write> Link<S> {
         self.leaving = Some(vec![0; self.limits.longest].into());
     }
 
-    /// Sends what was submitted, or with `Haste::Much` only what is already on its way, then says goodbye, on the next connection if
+    /// Sends what was submitted, or with `Urgency::High` only what is already on its way, then says goodbye, on the next connection if
     /// this one ends meanwhile. Returns whether the peer has answered the goodbye, or needs none.
-    pub(crate) fn poll_farewell(&mut self, haste: Haste, ring: &mut Ring) -> bool {
+    pub(crate) fn poll_farewell(&mut self, urgency: Urgency, ring: &mut Ring) -> bool {
         while self.out.pop_taken(ring.now).is_some() {}
         if self.ended || self.state != State::Up {
             return true;
         }
         self.write(ring);
         let _ = self.read(ring);
-        let done = self.out.queue.is_empty() || haste == Haste::Much;
-        if let Some(connection) = self.connection.as_mut().filter(|c| done && c.opened && !c.said_bye) {
-            connection.say_bye(self.incoming.taken);
+        let done = self.out.queue.is_empty() || urgency == Urgency::High;
+        if let Some(connection) = self.connection.as_mut().filter(|c| done && c.opened && !c.sent_bye) {
+            connection.send_bye(self.incoming.taken);
             self.write(ring);
         }
         self.ended

@@ -6,7 +6,7 @@ use pdbp_core::Completion;
 
 use super::Link;
 use crate::error::{Lost, Malformed, NetError};
-use crate::framing::{Came, Head};
+use crate::framing::{Head, Parsed};
 use crate::ring::Ring;
 
 /// Maximum frames read per poll.
@@ -19,7 +19,7 @@ impl<S: Read + Write> Link<S> {
         match self.incoming.row.deliver(posted, ring)? {
             Ok(length) => self.received(length),
             Err(what) => {
-                self.lose(what.into(), ring);
+                self.on_connection_lost(what.into(), ring);
                 None
             }
         }
@@ -38,33 +38,33 @@ impl<S: Read + Write> Link<S> {
         if let Some(head) = self.incoming.waiting.take()
             && let Err(what) = self.begin_block(head, ring)
         {
-            self.lose(what.into(), ring);
+            self.on_connection_lost(what.into(), ring);
         }
         for _ in 0..FRAMES {
             // Read nothing before an agreed session has begun, nor while a block waits for a buffer.
             let waits = self.next_session.is_some() || self.incoming.waiting.is_some();
             let connection = self.connection.as_mut().filter(|connection| connection.readable && !waits)?;
             let incoming = &mut self.incoming;
-            let nowhere = self.leaving.as_mut().or(self.again.as_mut());
-            let room = match (nowhere, incoming.row.room(), incoming.posted.front_mut()) {
-                (Some(nowhere), ..) => nowhere,
+            let scratch = self.leaving.as_mut().or(self.duplicate.as_mut());
+            let room = match (scratch, incoming.row.room(), incoming.posted.front_mut()) {
+                (Some(scratch), ..) => scratch,
                 (None, Some(buffer), _) => buffer,
-                (None, None, Some(block)) if connection.lane.is_in_block() => block.bytes_mut(),
+                (None, None, Some(block)) if connection.framing.is_in_block() => block.bytes_mut(),
                 _ => &mut [][..],
             };
-            let result = match connection.lane.next(&mut connection.socket, room) {
-                Ok(Came::Nothing) => {
+            let result = match connection.framing.next(&mut connection.socket, room) {
+                Ok(Parsed::Nothing) => {
                     connection.readable = false;
                     return None;
                 }
-                Ok(Came::Head(head)) => self.follow(head, ring).map_err(Lost::from),
-                Ok(Came::Block(_)) if self.leaving.is_some() => Ok(()),
-                Ok(Came::Block(_)) if self.again.take().is_some() => {
+                Ok(Parsed::Head(head)) => self.on_head(head, ring).map_err(Lost::from),
+                Ok(Parsed::Block(_)) if self.leaving.is_some() => Ok(()),
+                Ok(Parsed::Block(_)) if self.duplicate.take().is_some() => {
                     // Makes an acknowledgement due again.
-                    self.incoming.told.1 = 0;
+                    self.incoming.sent_ack.1 = 0;
                     Ok(())
                 }
-                Ok(Came::Block(length)) => match self.read_block(length, ring) {
+                Ok(Parsed::Block(length)) => match self.read_block(length, ring) {
                     Ok(Some(length)) => return self.received(length),
                     Ok(None) => Ok(()),
                     Err(what) => Err(what.into()),
@@ -72,7 +72,7 @@ impl<S: Read + Write> Link<S> {
                 Err(lost) => Err(lost),
             };
             if let Err(lost) = result {
-                self.lose(lost, ring);
+                self.on_connection_lost(lost, ring);
                 return None;
             }
         }
@@ -94,8 +94,8 @@ impl<S: Read + Write> Link<S> {
         if self.leaving.is_none() {
             let due = incoming.due();
             if head.number < due {
-                self.again = Some(vec![0; self.limits.longest].into());
-                connection.lane.begin_block(length);
+                self.duplicate = Some(vec![0; self.limits.longest].into());
+                connection.framing.begin_block(length);
                 return Ok(());
             }
             if head.number != due {
@@ -110,7 +110,7 @@ impl<S: Read + Write> Link<S> {
                 return Ok(());
             }
         }
-        connection.lane.begin_block(length);
+        connection.framing.begin_block(length);
         Ok(())
     }
 }

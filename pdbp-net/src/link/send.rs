@@ -18,37 +18,37 @@ impl<S: Read + Write> Link<S> {
             self.out.row.written(connection.written, ring);
         }
         if let Err(lost) = result {
-            self.lose(lost, ring);
+            self.on_connection_lost(lost, ring);
         }
     }
 
     /// Queues records for what there is to send. Each carries an acknowledgement: what was taken and posted.
     fn fill(&mut self, ring: &mut Ring) {
         let (out, incoming) = (&mut self.out, &mut self.incoming);
-        let Some(connection) = self.connection.as_mut().filter(|c| c.opened && !c.said_bye) else { return };
+        let Some(connection) = self.connection.as_mut().filter(|c| c.opened && !c.sent_bye) else { return };
         if self.state != State::Up {
             return;
         }
-        let news = incoming.news();
-        let room = usize::try_from(news.1 - news.0).unwrap_or(0);
-        let due = self.leaving.is_some() || incoming.is_due(self.limits.untold(), ring.patience);
-        while connection.takes_record() {
+        let acknowledgement = incoming.acknowledgement();
+        let room = usize::try_from(acknowledgement.1 - acknowledgement.0).unwrap_or(0);
+        let due = self.leaving.is_some() || incoming.is_due(self.limits.ack_threshold(), ring.patience);
+        while connection.has_room() {
             if let Some((number, packing)) = out.ready(ring) {
                 let length = u32::try_from(out.bytes_of(Some(number)).len()).unwrap_or(u32::MAX);
-                let head = Head { packing, length, ..frame(Kind::Data, number, news.0, room) };
+                let head = Head { packing, length, ..frame(Kind::Data, number, acknowledgement.0, room) };
                 connection.push(head, Some(number));
                 out.next += 1;
             } else if connection.is_collecting() {
                 connection.seal();
                 continue;
-            } else if due && incoming.owes() {
-                connection.push(frame(Kind::Ack, 0, news.0, room), None);
-            } else if connection.must_speak() {
-                connection.speak(frame(Kind::Ack, 0, news.0, room));
+            } else if due && incoming.owes_ack() {
+                connection.push(frame(Kind::Ack, 0, acknowledgement.0, room), None);
+            } else if connection.must_reply() {
+                connection.reply_idle(frame(Kind::Ack, 0, acknowledgement.0, room));
             } else {
                 return;
             }
-            incoming.tell();
+            incoming.mark_acknowledged();
         }
     }
 }

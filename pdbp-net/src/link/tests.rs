@@ -90,7 +90,10 @@ fn malformed_frames_end_the_connection_and_then_the_link() {
         for connection in 1..FAULTS {
             theirs.write_all(&head.to_bytes()).unwrap();
             assert!(!end.poll());
-            assert!(end.link.is_apart() && end.link.is_up(), "{what}: connection {connection} is over");
+            assert!(
+                end.link.needs_connection() && end.link.is_up(),
+                "{what}: connection {connection} is over"
+            );
             let [mine, other] = Pipe::pair(100_000, 100_000);
             theirs = other;
             end.link.connect(mine, Protocol::Tcp, &mut end.ring);
@@ -149,18 +152,18 @@ fn acknowledgements_wait_for_something_to_go_with() {
 
     let (mut end, mut theirs) = started();
     come(&mut end, &mut theirs, 0);
-    assert!(!end.poll() && end.link.owes(&end.ring));
+    assert!(!end.poll() && end.link.is_holding_ack(&end.ring));
     assert_eq!(told(&mut theirs), None, "not at once");
     end.submit(0);
     assert_eq!(told(&mut theirs), Some((Kind::Data, 1)), "with a block");
-    assert!(!end.poll() && !end.link.owes(&end.ring));
+    assert!(!end.poll() && !end.link.is_holding_ack(&end.ring));
 
     come(&mut end, &mut theirs, 1);
     let polls = (0..).take_while(|_| !end.poll() && told(&mut theirs) != Some((Kind::Ack, 2))).count();
     assert!((2..=usize::from(end.ring.patience)).contains(&polls), "by itself after a while: {polls} polls");
 
     come(&mut end, &mut theirs, 2);
-    end.link.hurry();
+    end.link.flush_ack();
     assert!(!end.poll());
     assert_eq!(told(&mut theirs), Some((Kind::Ack, 3)), "before a thread sleeps");
 
@@ -178,9 +181,9 @@ fn news_that_cannot_be_told_keep_no_thread_awake() {
     let [mine, _theirs] = Pipe::pair(100_000, 100_000);
     end.link.connect(mine, Protocol::SoapServer, &mut end.ring);
     end.post();
-    assert!(!end.poll() && end.link.owes(&end.ring));
-    end.link.hurry();
-    assert!(!end.poll() && !end.link.owes(&end.ring));
+    assert!(!end.poll() && end.link.is_holding_ack(&end.ring));
+    end.link.flush_ack();
+    assert!(!end.poll() && !end.link.is_holding_ack(&end.ring));
 }
 
 #[test]
@@ -190,7 +193,7 @@ fn a_frame_before_the_opening_is_refused() {
     end.link.connect(mine, Protocol::Tcp, &mut end.ring);
     theirs.write_all(&frame(Kind::Ack, 0, 0, 0).to_bytes()).unwrap();
     assert!(!end.poll());
-    assert!(end.link.is_apart());
+    assert!(end.link.needs_connection());
     assert_eq!(end.link.stats().malformed, 1);
 }
 
@@ -232,7 +235,7 @@ fn a_goodbye_ends_the_link() {
     end.submit(0);
     theirs.write_all(&frame(Kind::Bye, 0, 0, 0).to_bytes()).unwrap();
     while end.poll() {}
-    assert!(end.link.has_ended() && end.is_down && !end.link.is_apart());
+    assert!(end.link.has_ended() && end.is_down && !end.link.needs_connection());
     assert_eq!((end.sent, end.failed), (vec![], vec![0]));
 }
 

@@ -158,7 +158,7 @@ impl End {
         self.link.wake(true, true);
         self.ring.turn();
         while let Some(done) = self.ring.poll_done() {
-            self.link.done(done, &mut self.ring);
+            self.link.on_done(done, &mut self.ring);
         }
         let Some(completion) = self.link.poll(&mut self.ring) else { return false };
         match completion {
@@ -174,8 +174,8 @@ impl End {
                 let number = number(block.bytes());
                 let mut noise = block.bytes()[8..].to_vec();
                 fill_with_noise(&mut noise, number);
-                let is_whole = block.bytes()[8..].iter().all(|byte| *byte == number as u8);
-                assert!(is_whole || block.bytes()[8..] == noise);
+                let is_complete = block.bytes()[8..].iter().all(|byte| *byte == number as u8);
+                assert!(is_complete || block.bytes()[8..] == noise);
                 assert!(self.received.last().is_none_or(|last| *last < number), "once, and in order");
                 self.received.push(number);
                 assert!(self.pool.give_arrived(block).is_ok());

@@ -13,38 +13,38 @@ use std::time::{Duration, Instant};
 use super::codec::{Codec, Packing};
 
 /// Minimum time and number of blocks of a measurement.
-const LONG_ENOUGH: Duration = Duration::from_millis(10);
-const ENOUGH: u64 = 16;
+const MIN_DURATION: Duration = Duration::from_millis(10);
+const MIN_BLOCKS: u64 = 16;
 /// A measurement is void if the link was idle for more than this part of it: one in `IDLE`.
 const IDLE: u32 = 10;
 /// Measurements between two trials, at first and at most.
-const SOON: u32 = 16;
-const LATE: u32 = 512;
+const FIRST_PAUSE: u32 = 16;
+const MAX_PAUSE: u32 = 512;
 /// Trials that must win in a row, since rates fluctuate.
 const WINS: u32 = 2;
 /// Blocks in a row that do not shrink, and how many blocks are then sent without a try.
-const VAIN: u32 = 2;
-const SPARED: u32 = 15;
+const MAX_MISSES: u32 = 2;
+const SKIPS: u32 = 15;
 
 /// The choice of a link.
 #[derive(Debug)]
 pub(crate) struct Choice {
     codec: Codec,
-    now: Packing,
+    packing: Packing,
     trials: Trials,
-    /// The first block for which `now` is used.
+    /// The first block for which `packing` is used.
     mark: u64,
     /// When the peer had taken that block, and how many bytes it had taken by then.
-    since: Option<Since>,
+    sample: Option<Sample>,
     /// Since when the link has nothing to send (`idle_at`), and its idle time since the measurement began (`idled`).
     idle_at: Option<Instant>,
     idled: Duration,
-    vain: u32,
-    spared: u32,
+    misses: u32,
+    skips: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Since {
+struct Sample {
     at: Instant,
     blocks: u64,
     bytes: u64,
@@ -72,9 +72,10 @@ impl Choice {
             Codec::Lz4 => Packing::Lz4,
             Codec::Zstd => Packing::Zstd,
         };
-        let trials = Trials { best: now, rate: 0.0, next: Packing::Lz4, wins: 0, left: 1, pause: SOON };
-        let (mark, since, idle_at, idled) = (0, None, None, Duration::ZERO);
-        Self { codec, now, trials, mark, since, idle_at, idled, vain: 0, spared: 0 }
+        let trials =
+            Trials { best: now, rate: 0.0, next: Packing::Lz4, wins: 0, left: 1, pause: FIRST_PAUSE };
+        let (mark, sample, idle_at, idled) = (0, None, None, Duration::ZERO);
+        Self { codec, packing: now, trials, mark, sample, idle_at, idled, misses: 0, skips: 0 }
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -83,38 +84,38 @@ impl Choice {
 
     /// The packing in use.
     pub(crate) fn packing(&self) -> Packing {
-        self.now
+        self.packing
     }
 
     /// Whether to try packing the next block. `shrinks` probes a part of it.
-    pub(crate) fn tries(&mut self, shrinks: impl FnOnce() -> bool) -> bool {
-        if self.now == Packing::Raw {
+    pub(crate) fn should_try(&mut self, shrinks: impl FnOnce() -> bool) -> bool {
+        if self.packing == Packing::Raw {
             return false;
         }
-        if self.vain < VAIN {
+        if self.misses < MAX_MISSES {
             return true;
         }
-        if self.spared > 0 {
-            self.spared -= 1;
+        if self.skips > 0 {
+            self.skips -= 1;
             return false;
         }
-        self.spared = SPARED;
+        self.skips = SKIPS;
         let shrinks = shrinks();
         if shrinks {
-            // After one more block that does not shrink, blocks are spared again.
-            self.vain = VAIN - 1;
+            // After one more block that does not shrink, blocks are skipped again.
+            self.misses = MAX_MISSES - 1;
         }
         shrinks
     }
 
     /// Notes whether a block that was tried has shrunk.
-    pub(crate) fn tried(&mut self, has_shrunk: bool) {
+    pub(crate) fn record_try(&mut self, has_shrunk: bool) {
         if has_shrunk {
-            (self.vain, self.spared) = (0, 0);
+            (self.misses, self.skips) = (0, 0);
         } else {
-            self.vain = self.vain.saturating_add(1);
-            if self.vain == VAIN {
-                self.spared = SPARED;
+            self.misses = self.misses.saturating_add(1);
+            if self.misses == MAX_MISSES {
+                self.skips = SKIPS;
             }
         }
     }
@@ -127,7 +128,7 @@ impl Choice {
 
     /// Forgets the measurement in progress: block numbers start afresh.
     pub(crate) fn forget(&mut self) {
-        (self.since, self.idle_at, self.mark) = (None, None, 0);
+        (self.sample, self.idle_at, self.mark) = (None, None, 0);
     }
 
     /// Measures, the peer having taken `taken` blocks and `bytes` plain bytes by now. `next` is the number of the block packed next.
@@ -136,17 +137,17 @@ impl Choice {
         if self.codec != Codec::Auto || taken < self.mark {
             return;
         }
-        let Some(since) = self.since else {
-            (self.since, self.idled) = (Some(Since { at: now, blocks: taken, bytes }), Duration::ZERO);
+        let Some(sample) = self.sample else {
+            (self.sample, self.idled) = (Some(Sample { at: now, blocks: taken, bytes }), Duration::ZERO);
             return;
         };
         self.idled += idle;
-        let elapsed = now.saturating_duration_since(since.at);
-        if elapsed < LONG_ENOUGH || taken.saturating_sub(since.blocks) < ENOUGH {
+        let elapsed = now.saturating_duration_since(sample.at);
+        if elapsed < MIN_DURATION || taken.saturating_sub(sample.blocks) < MIN_BLOCKS {
             return;
         }
-        let rate = bytes.saturating_sub(since.bytes) as f64 / elapsed.as_secs_f64();
-        self.since = None;
+        let rate = bytes.saturating_sub(sample.bytes) as f64 / elapsed.as_secs_f64();
+        self.sample = None;
         if self.idled * IDLE <= elapsed {
             self.decide(rate);
             self.mark = next;
@@ -156,22 +157,23 @@ impl Choice {
     /// Chooses the next packing, given the measured rate of the present one.
     fn decide(&mut self, rate: f64) {
         let trials = &mut self.trials;
-        if self.now != trials.best {
-            let costs_more = self.now as u8 > trials.best as u8;
+        if self.packing != trials.best {
+            let costs_more = self.packing as u8 > trials.best as u8;
             if rate > trials.rate * if costs_more { 1.1 } else { 1.0 } {
                 trials.wins += 1;
                 trials.left = 1;
                 if trials.wins < WINS {
-                    trials.next = self.now;
+                    trials.next = self.packing;
                 } else {
-                    (trials.best, trials.rate, trials.pause, trials.wins) = (self.now, rate, SOON, 0);
+                    (trials.best, trials.rate, trials.pause, trials.wins) =
+                        (self.packing, rate, FIRST_PAUSE, 0);
                 }
             } else {
                 trials.wins = 0;
                 trials.left = trials.pause;
-                trials.pause = (trials.pause * 2).min(LATE);
+                trials.pause = (trials.pause * 2).min(MAX_PAUSE);
             }
-            self.now = trials.best;
+            self.packing = trials.best;
             return;
         }
         trials.rate = rate;
@@ -180,10 +182,10 @@ impl Choice {
             if trials.next == trials.best {
                 trials.next = after(trials.next);
             }
-            self.now = trials.next;
+            self.packing = trials.next;
             trials.next = after(trials.next);
             // Judge the new packing by its own results, not by those of blocks before it.
-            (self.vain, self.spared) = (0, 0);
+            (self.misses, self.skips) = (0, 0);
         }
     }
 }
@@ -255,20 +257,20 @@ mod tests {
         let mut choice = Choice::new(Codec::Lz4);
         let (mut tried, mut probed) = (0, 0);
         for _ in 0..1602 {
-            let tries = choice.tries(|| {
+            let tries = choice.should_try(|| {
                 probed += 1;
                 false
             });
             if tries {
                 tried += 1;
-                choice.tried(false);
+                choice.record_try(false);
             }
         }
         assert_eq!((tried, probed), (2, 100));
-        let next = (0..=SPARED).position(|_| choice.tries(|| true)).unwrap();
-        assert!(next <= SPARED as usize);
-        choice.tried(true);
-        assert!((0..100).all(|_| choice.tries(|| unreachable!("what shrinks is not probed"))));
+        let next = (0..=SKIPS).position(|_| choice.should_try(|| true)).unwrap();
+        assert!(next <= SKIPS as usize);
+        choice.record_try(true);
+        assert!((0..100).all(|_| choice.should_try(|| unreachable!("what shrinks is not probed"))));
     }
 
     /// As by SOAP, where a peer says that it has taken all blocks of a message, and no more are under way.

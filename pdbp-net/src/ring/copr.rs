@@ -119,7 +119,7 @@ impl SendRow {
         if ring.send.jobs.is_empty() {
             ring.send.close(None);
         }
-        ring.hand_over();
+        ring.submit_jobs();
     }
 
     /// Lets a block enter, unless it has to wait for a buffer.
@@ -129,7 +129,7 @@ impl SendRow {
         let (mut stage, mut job) = (Stage::Raw, None);
         if packing != Packing::Raw {
             let Some(mut buffer) = ring.send.buffers.take(row) else { return false };
-            if !self.choice.tries(|| codec::shrinks(plain, &mut buffer)) {
+            if !self.choice.should_try(|| codec::shrinks(plain, &mut buffer)) {
                 ring.send.buffers.give(row, buffer);
             } else if has_workers {
                 let length = plain.len();
@@ -155,7 +155,7 @@ impl SendRow {
         buffer: Box<[u8]>,
         ring: &mut Ring,
     ) -> Stage {
-        self.choice.tried(packed.is_some());
+        self.choice.record_try(packed.is_some());
         let Some((packing, length)) = packed else {
             ring.send.buffers.give(self.row, buffer);
             return Stage::Raw;
@@ -168,7 +168,7 @@ impl SendRow {
     }
 
     /// Takes the block of `plain` bytes that a worker has packed, or found not to shrink.
-    pub(crate) fn done(&mut self, done: Done, plain: usize, ring: &mut Ring) {
+    pub(crate) fn on_done(&mut self, done: Done, plain: usize, ring: &mut Ring) {
         let place = self.place(done.number).filter(|_| done.generation == self.generation);
         let at_work = place.filter(|place| matches!(self.blocks.get(*place), Some(Stage::AtWork)));
         let Some(place) = at_work else { return ring.send.buffers.give(self.row, done.buffer) };

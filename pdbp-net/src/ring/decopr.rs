@@ -76,7 +76,7 @@ impl RecvRow {
             let job = Job { work, packing, row, generation, number, buffer, length };
             self.blocks.push_back(Stage::AtWork);
             ring.receive.enter(row, ring.now, Some(job));
-            ring.hand_over();
+            ring.submit_jobs();
         } else {
             let packed = buffer.get(..length).unwrap_or(&[]);
             let result = codec::expand(packing, packed, posted).map(Some);
@@ -110,7 +110,7 @@ impl RecvRow {
     }
 
     /// Takes a block that a worker has expanded, or could not expand.
-    pub(crate) fn done(&mut self, done: Done, ring: &mut Ring) {
+    pub(crate) fn on_done(&mut self, done: Done, ring: &mut Ring) {
         let place = done.number.checked_sub(self.first).and_then(|place| usize::try_from(place).ok());
         let block = place.filter(|_| done.generation == self.generation);
         let block = block.and_then(|place| self.blocks.get_mut(place));

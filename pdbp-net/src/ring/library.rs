@@ -35,13 +35,13 @@ impl Library {
 
     /// Number of buffers, in use or not.
     #[cfg(test)]
-    pub(crate) fn in_all(&self) -> usize {
+    pub(crate) fn total(&self) -> usize {
         self.spare.len() + self.held.iter().sum::<usize>()
     }
 
     /// Whether no row holds any.
     #[cfg(any(test, feature = "fuzzing"))]
-    pub(super) fn is_whole(&self) -> bool {
+    pub(super) fn is_complete(&self) -> bool {
         self.held.iter().all(|held| *held == 0)
     }
 

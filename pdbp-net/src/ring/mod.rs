@@ -117,11 +117,11 @@ impl Ring {
     /// Updates the time, and hands over columns that are due.
     pub(crate) fn turn(&mut self) {
         self.now = Instant::now();
-        self.hand_over();
+        self.submit_jobs();
     }
 
     /// Closes columns that are due, and hands their blocks to the workers.
-    pub(crate) fn hand_over(&mut self) {
+    pub(crate) fn submit_jobs(&mut self) {
         let Some(workers) = &mut self.workers else { return };
         for side in [&mut self.send, &mut self.receive] {
             if side.is_due(self.now, workers.is_idle()) {
@@ -133,7 +133,7 @@ impl Ring {
     /// Whether workers have jobs.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn is_working(&self) -> bool {
-        self.workers.as_ref().is_some_and(|workers| workers.under_way() > 0)
+        self.workers.as_ref().is_some_and(|workers| workers.in_flight() > 0)
     }
 
     /// Whether the ring is empty and all buffers are back.
@@ -142,7 +142,7 @@ impl Ring {
         [&self.send, &self.receive].iter().all(|side| {
             let nothing =
                 (0..side.pools.rows()).all(|row| side.pools.closed(row) + side.pools.open(row) == 0);
-            nothing && side.jobs.is_empty() && side.buffers.is_whole()
+            nothing && side.jobs.is_empty() && side.buffers.is_complete()
         })
     }
 
@@ -173,7 +173,7 @@ impl Side {
         self.pools.close();
         self.since = None;
         if let Some(workers) = workers {
-            self.jobs.drain(..).for_each(|job| workers.hand_over(job));
+            self.jobs.drain(..).for_each(|job| workers.submit(job));
         }
     }
 

@@ -49,7 +49,7 @@ pub(crate) struct Workers {
     bell: Arc<dyn Bell>,
     sender: Sender<Done>,
     done: Receiver<Done>,
-    under_way: usize,
+    in_flight: usize,
     /// How many of the threads get work.
     used: usize,
 }
@@ -66,7 +66,7 @@ impl Workers {
         let threads = ThreadPoolBuilder::new().num_threads(threads).thread_name(name).build().ok()?;
         let (sender, done) = channel();
         let used = threads.current_num_threads();
-        Some(Self { threads, bell, sender, done, under_way: 0, used })
+        Some(Self { threads, bell, sender, done, in_flight: 0, used })
     }
 
     /// Sets how many of the threads get work from now on, up to all of them.
@@ -81,18 +81,18 @@ impl Workers {
 
     /// Whether a thread has nothing to do. One thread always counts as used, since leftover jobs still have to be done.
     pub(crate) fn is_idle(&self) -> bool {
-        self.under_way < self.used.max(1)
+        self.in_flight < self.used.max(1)
     }
 
     /// Blocks that were handed over and have not come back.
     #[cfg(any(test, feature = "fuzzing"))]
-    pub(crate) fn under_way(&self) -> usize {
-        self.under_way
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight
     }
 
     /// Hands a block over.
-    pub(crate) fn hand_over(&mut self, job: Job) {
-        self.under_way += 1;
+    pub(crate) fn submit(&mut self, job: Job) {
+        self.in_flight += 1;
         let (sender, bell) = (self.sender.clone(), Arc::clone(&self.bell));
         self.threads.spawn(move || {
             // Sending fails when the node has ended.
@@ -105,7 +105,7 @@ impl Workers {
     /// The next block that has come back. Never waits.
     pub(crate) fn poll(&mut self) -> Option<Done> {
         let done = self.done.try_recv().ok()?;
-        self.under_way -= 1;
+        self.in_flight -= 1;
         Some(done)
     }
 }

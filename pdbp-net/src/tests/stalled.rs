@@ -112,7 +112,7 @@ fn six_of_seven_get_all(codec: Codec, framing: crate::Framing) {
     let links = &stats.links[2..];
     assert!(links.iter().all(|link| (link.sent, link.sent_again) == (MESSAGES, 0)), "{links:?}");
     assert_eq!((stats.links[1].sent, stats.links[1].state), (0, LinkState::Up));
-    let buffers = first.net.ring.send.buffers.in_all();
+    let buffers = first.net.ring.send.buffers.total();
     assert!(buffers <= NODES + BUFFERS, "{buffers} buffers for packed blocks");
     drop((first, stalled));
 }

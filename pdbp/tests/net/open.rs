@@ -156,8 +156,8 @@ fn who_cannot_join_is_told_why() {
             .collect();
         assert!(errors.len() < 3, "{errors:?}");
     };
-    is_told(&join, "all 2 nodes are there");
-    is_told(&|| join().role(Role::Master), "all masters are there");
+    is_told(&join, "all places for workers are taken (2 nodes)");
+    is_told(&|| join().role(Role::Master), "all places for masters are taken");
     let many = builder().nodes(3).masters(3).listen(address()).found(true).start().err().unwrap();
     assert!(many.to_string().contains("`masters` is \"3\""), "{many}");
     let both = join().found(true).start().err().unwrap();

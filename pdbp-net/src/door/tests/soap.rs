@@ -91,11 +91,11 @@ fn envelopes_that_are_wrong_get_a_fault_and_are_closed() {
         ("Sender", "no DTD", post(&body("<p:Hello>&b;</p:Hello>"))),
         ("Sender", "16 deep", post(&body("<p:Hello/>").replace("<e:Body>", &nested))),
         ("Sender", "no XML", post(&body("<p:Hello></p:Hallo>"))),
-        ("Sender", "no such operation", post(&body("<p:Call/>"))),
-        ("Sender", "brings no parts", parts.into_bytes()),
+        ("Sender", "unknown operation", post(&body("<p:Call/>"))),
+        ("Sender", "before authentication", parts.into_bytes()),
         ("Sender", "Link is missing", post(&body("<p:Fetch/>"))),
-        ("Sender", "what is to be said", post(&body("<p:Claim>00</p:Claim>"))),
-        ("Sender", "what is to be said", post(&body("<p:Hello>00</p:Hello>"))),
+        ("Sender", "unexpected message", post(&body("<p:Claim>00</p:Claim>"))),
+        ("Sender", "unexpected message", post(&body("<p:Hello>00</p:Hello>"))),
         (
             "VersionMismatch",
             "SOAP 1.2",
@@ -132,7 +132,7 @@ fn anybody_may_know_what_the_service_is() {
 /// The door's answers to Hello and Claim made with this token.
 fn greet_by_soap(stream: &mut TcpStream, claim: Claim, token: &Token) -> String {
     let caller = Role::Caller { host: "h".to_owned() };
-    let (mut dialler, hello) = Dialler::begin([7; 32], claim);
+    let (mut initiator, hello) = Initiator::begin([7; 32], claim);
     stream.write_all(&envelope::door(&caller, Word::Hello, &hello)).unwrap();
     let mut answer = String::new();
     while !answer.ends_with("</e:Envelope>") {
@@ -142,7 +142,7 @@ fn greet_by_soap(stream: &mut TcpStream, claim: Claim, token: &Token) -> String 
     }
     let theirs = answer.split_once("<p:HelloResponse>").unwrap().1.split_once('<').unwrap().0;
     let theirs = hex::read(theirs).unwrap().try_into().unwrap();
-    let claim = dialler.hello(&theirs, [0; 32], token).unwrap();
+    let claim = initiator.hello(&theirs, [0; 32], token).unwrap();
     stream.write_all(&envelope::door(&caller, Word::Claim, &claim)).unwrap();
     let mut room = vec![0; 4096];
     let count = stream.read(&mut room).unwrap();
@@ -299,17 +299,17 @@ fn a_node_that_sends_what_is_wrong_gets_a_fault_and_another_connection() {
         ("cut short", package(&put(block), "Content-ID: <1>\r\n\r\nhell")),
         ("16 Blocks", package(&put(&many), "Content-ID: <1>\r\n\r\nhello\r\n--b--")),
         (
-            "Blocks here",
+            "only Blocks",
             package(
                 &put("<x:Include xmlns:x=\"http://www.w3.org/2004/08/xop/include\" href=\"cid:1\"/>"),
                 "",
             ),
         ),
         ("no DTD", message("<p:Fetch>&own;</p:Fetch>")),
-        ("no such message", message("<p:Answer/>")),
-        ("not what is due", message("<p:Open session=\"0\"/>")),
+        ("not allowed in this direction", message("<p:Answer/>")),
+        ("unexpected message", message("<p:Open session=\"0\"/>")),
         (
-            "not what is due",
+            "unexpected message",
             package(&put(&block.replace("\"0\"", "\"7\"")), "Content-ID: <1>\r\n\r\nhello\r\n--b--"),
         ),
     ];

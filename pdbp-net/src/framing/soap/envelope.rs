@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use super::super::http::{Fault, FaultKind, PATH, phrase, plain};
-use super::super::said::Said;
+use super::super::send_queue::SendQueue;
 use super::super::{Head, Kind};
 use super::{BOUNDARY, EXCHANGE, Role, SOAP, Word, XOP, hex};
 use crate::ring::codec::Packing;
@@ -30,7 +30,7 @@ impl Draft {
         role: &Role,
         boundary: &[u8; BOUNDARY],
         blocks: &[(Head, Option<u64>)],
-        said: &mut Said,
+        queue: &mut SendQueue,
     ) {
         let Some((first, _)) = blocks.first() else { return };
         self.root.clear();
@@ -38,10 +38,10 @@ impl Draft {
         let boundary = std::str::from_utf8(boundary).unwrap_or_default();
         if first.kind != Kind::Data {
             let length = self.root.len();
-            begin(role, format_args!("{TYPE}"), length, said.text());
-            said.text().extend_from_slice(&self.root);
-            said.end_piece(None);
-            return said.end_message();
+            begin(role, format_args!("{TYPE}"), length, queue.text());
+            queue.text().extend_from_slice(&self.root);
+            queue.end_piece(None);
+            return queue.end_message();
         }
         let root_head = root_head(boundary, self.root.len());
         let tail = format!("\r\n--{boundary}--\r\n");
@@ -58,18 +58,18 @@ impl Draft {
                  boundary=\"{boundary}\""
             ),
             length,
-            said.text(),
+            queue.text(),
         );
-        said.text().extend_from_slice(&root_head);
-        said.text().extend_from_slice(&self.root);
+        queue.text().extend_from_slice(&root_head);
+        queue.text().extend_from_slice(&self.root);
         for (place, (head, block)) in blocks.iter().enumerate() {
             self.part_head(boundary, place + 1, head);
-            said.text().extend_from_slice(&self.part);
-            said.end_piece(*block);
+            queue.text().extend_from_slice(&self.part);
+            queue.end_piece(*block);
         }
-        said.text().extend_from_slice(tail.as_bytes());
-        said.end_piece(None);
-        said.end_message();
+        queue.text().extend_from_slice(tail.as_bytes());
+        queue.end_piece(None);
+        queue.end_message();
     }
 
     fn part_head(&mut self, boundary: &str, place: usize, head: &Head) {

@@ -20,7 +20,7 @@ pub(crate) fn delimiter(
     boundary: &[u8],
     before: &'static [u8],
 ) -> Result<Option<Delimiter>, Fault> {
-    const SHORT: Fault = Fault::sender("where a part ends by its length there is no boundary");
+    const SHORT: Fault = Fault::sender("no boundary follows the stated end of a part");
     let mut rest = bytes;
     for expected in [before, b"--", boundary] {
         let common = expected.len().min(rest.len());

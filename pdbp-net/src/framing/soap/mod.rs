@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  who has called                                                                who was called
-//!  POST /pdbp/exchange  Hello, Claim (and Await)   ──▶  ◀──  their responses         at the door, see `door::speech`
+//!  POST /pdbp/exchange  Hello, Claim (and Await)   ──▶  ◀──  their responses         at the door, see `door::encoding`
 //!  POST … Open                                     ──▶  ◀──  OpenResponse
 //!  POST … Fetch, Fetch, …                          ──▶
 //!  POST … Put, with a super-element of 1 to 16 blocks ─▶ ◀──  Answer to the first Fetch, with 0 to 16 blocks
@@ -11,7 +11,7 @@
 //!   from where it lies into the socket, and from the socket into the block posted for it. The header `Link` of every message acknowledges.
 //! * **One connection carries both directions.** Requests are pipelined and answered in order; an answer may carry blocks, whichever
 //!   request it answers. So a `Put` is a `Fetch` with blocks, and the two directions need neither two connections nor pairing at
-//!   the door. The caller has at most [`UNDER_WAY`] requests outstanding, and at least [`HELD`], so that the other end can always send
+//!   the door. The caller has at most [`MAX_IN_FLIGHT`] requests outstanding, and at least [`HELD`], so that the other end can always send
 //!   something; the called end leaves at most [`SURPLUS`] unanswered. It answers requests for which it has no news by 202 without a
 //!   body, all those beyond [`HELD`] together. Where messages flow both ways, requests and answers balance, and neither empty answers
 //!   nor more than a few Fetches are needed.
@@ -23,9 +23,9 @@
 //! The service is a strict subset: one Content-Length, the root part first, the others in the order of their blocks, with the lengths that
 //! these state (a Content-Length of a part must agree). `exchange.wsdl` and `exchange.xsd` specify the envelopes.
 
+mod connection;
 pub(crate) mod envelope;
 pub(crate) mod hex;
-mod lane;
 mod mime;
 pub(crate) mod reader;
 #[cfg(test)]
@@ -33,7 +33,7 @@ mod tests;
 
 use super::{Head, Kind};
 use crate::ring::codec::Packing;
-pub(crate) use lane::Soap;
+pub(crate) use connection::Soap;
 
 pub(crate) const SOAP: &str = "http://www.w3.org/2003/05/soap-envelope";
 pub(crate) const EXCHANGE: &str = "urn:pdbp:exchange";
@@ -43,7 +43,7 @@ pub(crate) const MOST: usize = 16;
 /// Maximum bytes of an envelope, which is buffered together with the head of the part behind it.
 pub(crate) const ROOT: usize = 12 << 10;
 /// Maximum outstanding requests of a caller.
-const UNDER_WAY: usize = 32;
+const MAX_IN_FLIGHT: usize = 32;
 /// Minimum outstanding requests of a caller, for the other end to answer when it has something to send.
 const HELD: usize = 4;
 /// Maximum requests that the called end leaves unanswered while it has nothing to send.

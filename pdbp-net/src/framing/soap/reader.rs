@@ -38,7 +38,7 @@ impl Space {
             }
             ResolveResult::Bound(_) => Ok(Self::Other),
             ResolveResult::Unbound => Ok(Self::None),
-            ResolveResult::Unknown(_) => Err(Fault::sender("a prefix has no namespace")),
+            ResolveResult::Unknown(_) => Err(Fault::sender("a prefix has no declared namespace")),
         }
     }
 }
@@ -57,7 +57,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Message, Fault> {
         match reader.next()? {
             Item::Over => return Ok(message),
             Item::Text(text) if text.trim_ascii().is_empty() => {}
-            _ => return Err(Fault::sender("something follows the Envelope")),
+            _ => return Err(Fault::sender("unexpected content after the Envelope")),
         }
     }
 }
@@ -78,10 +78,10 @@ enum Item<'a> {
 impl<'a> Reader<'a> {
     fn envelope(&mut self) -> Result<Message, Fault> {
         let Some((space, envelope)) = self.element()? else {
-            return Err(Fault::sender("there is no Envelope"));
+            return Err(Fault::sender("the Envelope is missing"));
         };
         if envelope.local_name().as_ref() != b"Envelope" {
-            return Err(Fault::sender("there is no Envelope"));
+            return Err(Fault::sender("the Envelope is missing"));
         }
         if space != Space::Soap {
             return Err(Fault { kind: FaultKind::VersionMismatch, why: "the Envelope is not of SOAP 1.2" });
@@ -93,16 +93,15 @@ impl<'a> Reader<'a> {
             element = self.element()?;
         }
         if !is(element.as_ref(), Space::Soap, b"Body") {
-            return Err(Fault::sender("there is no Body where it should be"));
+            return Err(Fault::sender("the Body is missing or misplaced"));
         }
         let Some((space, word)) = self.element()? else { return Err(Fault::sender("the Body is empty")) };
         if space == Space::Soap && word.local_name().as_ref() == b"Fault" {
-            return Err(Fault::sender("it is a fault itself"));
+            return Err(Fault::sender("the message is itself a Fault"));
         }
         let known = Word::ALL.iter().find(|(_, name)| name.as_bytes() == word.local_name().as_ref());
-        let (known, _) = known
-            .filter(|_| space == Space::Exchange)
-            .ok_or(Fault::sender("the service has no such operation"))?;
+        let (known, _) =
+            known.filter(|_| space == Space::Exchange).ok_or(Fault::sender("unknown operation"))?;
         message.word = *known;
         match known {
             Word::Put => self.blocks(&mut message)?,
@@ -121,7 +120,7 @@ impl<'a> Reader<'a> {
         }
         if (known == &Word::Put && message.blocks.is_empty()) || (message.ends && !message.blocks.is_empty())
         {
-            return Err(Fault::sender("a Put has blocks, and the last Answer has none"));
+            return Err(Fault::sender("a Put must have blocks, and the last Answer must not"));
         }
         // The ends of the Body and of the Envelope.
         self.end()?;
@@ -136,14 +135,14 @@ impl<'a> Reader<'a> {
         while let Some((space, block)) = self.element()? {
             if space == Space::Exchange && block.local_name().as_ref() == b"Link" {
                 if message.link.is_some() {
-                    return Err(Fault::sender("there are two headers Link"));
+                    return Err(Fault::sender("the header Link appears twice"));
                 }
                 let room: u32 = number(&block, b"room")?;
                 let room = u16::try_from(room).map_err(|_| Fault::sender("a number is too large"))?;
                 message.link = Some((number(&block, b"taken")?, room));
                 self.end()?;
             } else if self.is_required(&block)? {
-                let why = "a header is required and not known";
+                let why = "a header that must be understood is unknown";
                 return Err(Fault { kind: FaultKind::MustUnderstand, why });
             } else {
                 self.skip()?;
@@ -155,16 +154,16 @@ impl<'a> Reader<'a> {
     fn blocks(&mut self, message: &mut Message) -> Result<(), Fault> {
         while let Some((space, block)) = self.element()? {
             if space != Space::Exchange || block.local_name().as_ref() != b"Block" {
-                return Err(Fault::sender("there are Blocks here and nothing else"));
+                return Err(Fault::sender("only Blocks are allowed here"));
             }
             if message.blocks.len() == MOST {
-                return Err(Fault::sender("a message has 16 Blocks at most"));
+                return Err(Fault::sender("a message may have at most 16 Blocks"));
             }
             let packing = match attribute(&block, b"codec")?.as_deref() {
                 None => Packing::Raw,
                 Some("lz4") => Packing::Lz4,
                 Some("zstd") => Packing::Zstd,
-                Some(_) => return Err(Fault::sender("there is no such codec")),
+                Some(_) => return Err(Fault::sender("unknown codec")),
             };
             let (sequence, length) = (number(&block, b"sequence")?, number(&block, b"length")?);
             let include = self.element()?;
@@ -195,7 +194,7 @@ impl<'a> Reader<'a> {
             match self.next()? {
                 Item::Text(more) => text.push_str(&more),
                 Item::End => break,
-                _ => return Err(Fault::sender("there is text here and nothing else")),
+                _ => return Err(Fault::sender("only text is allowed here")),
             }
         }
         super::hex::read(text.trim()).ok_or(Fault::sender("the text is not hexBinary"))
@@ -228,7 +227,7 @@ impl<'a> Reader<'a> {
                 Item::Start(space, start) => return Ok(Some((space, start))),
                 Item::End => return Ok(None),
                 Item::Text(text) if text.trim_ascii().is_empty() => {}
-                Item::Text(_) => return Err(Fault::sender("there is text in place of an element")),
+                Item::Text(_) => return Err(Fault::sender("text where an element is expected")),
                 Item::Over => return Err(Fault::sender("the envelope is cut short")),
             }
         }
@@ -238,7 +237,7 @@ impl<'a> Reader<'a> {
     fn end(&mut self) -> Result<(), Fault> {
         match self.element()? {
             None => Ok(()),
-            Some(_) => Err(Fault::sender("there is an extra element")),
+            Some(_) => Err(Fault::sender("unexpected extra element")),
         }
     }
 

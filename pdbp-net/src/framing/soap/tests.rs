@@ -7,8 +7,8 @@ use crate::connection::frame;
 use crate::error::Lost;
 use crate::framing::http::FaultKind;
 use crate::framing::pieces::Pieces;
-use crate::framing::said::Said;
-use crate::framing::{Came, Framing, Malformed};
+use crate::framing::send_queue::SendQueue;
+use crate::framing::{Framing, Malformed, Parsed};
 
 const LONGEST: usize = 50_000;
 
@@ -25,15 +25,15 @@ fn write(role: Role, messages: &[Vec<Record>]) -> Vec<u8> {
     let mut lane = Soap::new(role, LONGEST);
     for message in messages {
         lane.as_if_asked();
-        let mut said = Said::default();
+        let mut queue = SendQueue::default();
         for (place, (head, _)) in message.iter().enumerate() {
-            assert!(lane.takes(&said));
+            assert!(lane.takes(&queue));
             let block = (head.kind == Kind::Data).then_some(place as u64);
-            lane.push(*head, block, &mut said);
+            lane.push(*head, block, &mut queue);
         }
-        lane.seal(&mut said);
+        lane.seal(&mut queue);
         let of = |block: Option<u64>| block.map_or(&[][..], |place| &message[place as usize].1);
-        let (slices, count) = said.slices(of);
+        let (slices, count) = queue.slices(of);
         slices[..count].iter().for_each(|slice| bytes.extend_from_slice(slice));
     }
     bytes
@@ -47,16 +47,16 @@ fn read_all(role: Role, bytes: &[u8], lengths: Vec<usize>) -> (Vec<Record>, Resu
     loop {
         lane.as_if_asked();
         match lane.next(&mut pieces, &mut room) {
-            Ok(Came::Head(head)) => {
+            Ok(Parsed::Head(head)) => {
                 if head.kind == Kind::Data {
                     lane.begin_block(head.length as usize);
                     room.fill(0);
                 }
                 records.push((head, Vec::new()));
             }
-            Ok(Came::Block(length)) => records.last_mut().unwrap().1 = room[..length].to_vec(),
-            Ok(Came::Nothing) if pieces.is_empty() && idle > 8 => return (records, Ok(())),
-            Ok(Came::Nothing) => idle += usize::from(pieces.is_empty()),
+            Ok(Parsed::Block(length)) => records.last_mut().unwrap().1 = room[..length].to_vec(),
+            Ok(Parsed::Nothing) if pieces.is_empty() && idle > 8 => return (records, Ok(())),
+            Ok(Parsed::Nothing) => idle += usize::from(pieces.is_empty()),
             Err(Lost::Malformed(what)) => return (records, Err(what)),
             Err(other) => panic!("{other:?}"),
         }
@@ -184,14 +184,14 @@ fn packages_that_are_wrong_are_refused() {
         (last, &last[..last.len() - 5], "no boundary"),
         ("--\r\n", "--\r\nepilogue", "not followed by the end"),
         ("start=\"<0@pdbp>\"", "start=\"<1@pdbp>\"", "not the first"),
-        ("length=\"10\"", "length=\"50001\"", "longest"),
+        ("length=\"10\"", "length=\"50001\"", "maximum length"),
         ("length=\"10\"", "length=\"2000\"", "different lengths"),
         ("<p:Block", &format!("{}<p:Block", " ".repeat(ROOT)), "12 KiB"),
         ("Content-Type: application/octet-stream", &format!("X: {}", "x".repeat(1 << 10)), "1 KiB"),
         ("<p:Put", "<p:Answer", "no XML"),
     ] {
-        let said = why(from, to);
-        assert!(said.contains(expected), "{said} is not because of {expected}");
+        let fault = why(from, to);
+        assert!(fault.contains(expected), "{fault} is not because of {expected}");
     }
 }
 
@@ -221,11 +221,11 @@ fn what_is_said_the_wrong_way_is_refused() {
     assert!(records.is_empty() && result.is_err());
     let hello = envelope::door(&caller(), Word::Hello, &[1]);
     let (_, result) = read_all(Role::Called, &hello, vec![100_000]);
-    assert!(result.unwrap_err().to_string().contains("no such message"));
+    assert!(result.unwrap_err().to_string().contains("not allowed in this direction"));
     let get = b"GET /pdbp/exchange?wsdl HTTP/1.1\r\nHost: h\r\n\r\n";
     assert!(read_all(Role::Called, get, vec![100_000]).1.unwrap_err().to_string().contains("405"));
     let fault = envelope::fault(crate::Fault::sender("for a test"));
-    assert!(read_all(caller(), &fault, vec![100_000]).1.unwrap_err().to_string().contains("neither 200"));
+    assert!(read_all(caller(), &fault, vec![100_000]).1.unwrap_err().to_string().contains("must be 200"));
     let much = "POST /pdbp/exchange HTTP/1.1\r\nHost: h\r\nContent-Type: application/soap+xml\r\nContent-Length: 99999999\r\n\r\n";
     assert!(
         read_all(Role::Called, much.as_bytes(), vec![100_000]).1.unwrap_err().to_string().contains("413")
@@ -236,26 +236,26 @@ fn what_is_said_the_wrong_way_is_refused() {
 #[test]
 fn requests_and_answers_are_as_many() {
     let ack = frame(Kind::Ack, 0, 0, 1);
-    let (mut said, mut calls, mut called) =
-        (Said::default(), Soap::new(caller(), LONGEST), Soap::new(Role::Called, LONGEST));
-    assert!(!called.takes(&said) && !called.must_speak() && !called.takes_bye());
-    let mut under_way = 0;
-    while calls.takes(&said) {
-        assert_eq!(calls.must_speak(), under_way < HELD);
-        calls.push(ack, None, &mut said);
-        calls.seal(&mut said);
-        said = Said::default();
-        under_way += 1;
+    let (mut queue, mut calls, mut called) =
+        (SendQueue::default(), Soap::new(caller(), LONGEST), Soap::new(Role::Called, LONGEST));
+    assert!(!called.takes(&queue) && !called.must_reply() && !called.can_send_bye());
+    let mut in_flight = 0;
+    while calls.takes(&queue) {
+        assert_eq!(calls.must_reply(), in_flight < HELD);
+        calls.push(ack, None, &mut queue);
+        calls.seal(&mut queue);
+        queue = SendQueue::default();
+        in_flight += 1;
     }
-    assert_eq!(under_way, UNDER_WAY);
-    assert!(calls.takes_bye(), "goodbye is beyond that");
+    assert_eq!(in_flight, MAX_IN_FLIGHT);
+    assert!(calls.can_send_bye(), "goodbye is beyond that");
     let requests = write(caller(), &vec![vec![(ack, Vec::new())]; SURPLUS + 1]);
     let mut pieces = Pieces::new(&requests, vec![999]);
-    while !matches!(called.next(&mut pieces, &mut []).unwrap(), Came::Nothing) || !pieces.is_empty() {}
-    assert!(called.takes(&said) && called.must_speak());
-    called.idle(ack, &mut said);
-    assert!(!called.must_speak() && called.takes_bye());
-    let (slices, count) = said.slices(|_| &[]);
+    while !matches!(called.next(&mut pieces, &mut []).unwrap(), Parsed::Nothing) || !pieces.is_empty() {}
+    assert!(called.takes(&queue) && called.must_reply());
+    called.idle(ack, &mut queue);
+    assert!(!called.must_reply() && called.can_send_bye());
+    let (slices, count) = queue.slices(|_| &[]);
     let answers: usize = slices[..count].iter().map(|slice| slice.len()).sum();
     assert_eq!(answers, (SURPLUS + 1 - HELD) * "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n".len());
 }
@@ -321,13 +321,13 @@ fn envelopes_are_as_the_schema_says() {
         while let Some((before, rest)) = whole.clone().split_once("<x:Include ") {
             whole = format!("{before}MDEyMzQ1Njc4OQ=={}", rest.split_once("/>").unwrap().1);
         }
-        let (is_valid, said) = lint(&["--schema", "envelope.xsd"], "envelope.xml", whole.as_bytes());
-        assert!(is_valid, "{said}\n{envelope}");
+        let (is_valid, output) = lint(&["--schema", "envelope.xsd"], "envelope.xml", whole.as_bytes());
+        assert!(is_valid, "{output}\n{envelope}");
     }
     let wrong = all[0].replace("session", "number");
     assert!(!lint(&["--schema", "envelope.xsd"], "wrong.xml", wrong.as_bytes()).0, "the schema is looked at");
     let wsdl = description("wsdl", "http://127.0.0.1:7210/pdbp/exchange").unwrap();
-    let (is_xml, said) = lint(&[], "exchange.wsdl", wsdl.as_bytes());
-    assert!(is_xml && wsdl.contains("location=\"http://127.0.0.1:7210/pdbp/exchange\""), "{said}");
+    let (is_xml, output) = lint(&[], "exchange.wsdl", wsdl.as_bytes());
+    assert!(is_xml && wsdl.contains("location=\"http://127.0.0.1:7210/pdbp/exchange\""), "{output}");
     assert_eq!(description("other", ""), None);
 }

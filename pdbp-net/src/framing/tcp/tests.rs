@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::framing::ahead::AHEAD;
 use crate::framing::pieces::Pieces;
+use crate::framing::read_ahead::CAPACITY;
 
 /// A head, and the block behind it.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,16 +20,16 @@ fn read_all(bytes: &[u8], lengths: Vec<usize>, longest: usize) -> (Vec<Frame>, R
     let (mut reader, mut frames, mut room) = (Tcp::new(longest), Vec::new(), vec![0; longest]);
     loop {
         match reader.next(&mut pieces, &mut room) {
-            Ok(Came::Head(head)) => {
+            Ok(Parsed::Head(head)) => {
                 if head.kind == Kind::Data {
                     reader.begin_block(head.length as usize);
                     room.fill(0);
                 }
                 frames.push(Frame(head, Vec::new()));
             }
-            Ok(Came::Block(length)) => frames.last_mut().unwrap().1 = room[..length].to_vec(),
-            Ok(Came::Nothing) if pieces.is_empty() => return (frames, Ok(())),
-            Ok(Came::Nothing) => {}
+            Ok(Parsed::Block(length)) => frames.last_mut().unwrap().1 = room[..length].to_vec(),
+            Ok(Parsed::Nothing) if pieces.is_empty() => return (frames, Ok(())),
+            Ok(Parsed::Nothing) => {}
             Err(Lost::Malformed(what)) => return (frames, Err(what)),
             Err(other) => panic!("{other:?}"),
         }
@@ -37,7 +37,7 @@ fn read_all(bytes: &[u8], lengths: Vec<usize>, longest: usize) -> (Vec<Frame>, R
 }
 
 fn any_frame() -> impl Strategy<Value = Frame> {
-    let block = prop_oneof![0..100usize, AHEAD - 50..AHEAD + 50, 40_000..50_000usize];
+    let block = prop_oneof![0..100usize, CAPACITY - 50..CAPACITY + 50, 40_000..50_000usize];
     prop_oneof![
         (block, any::<u64>(), any::<u64>()).prop_map(|(length, number, taken)| {
             let bytes = (0..length).map(|i| (i as u64 ^ number ^ taken) as u8).collect();

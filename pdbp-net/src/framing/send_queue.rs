@@ -6,14 +6,14 @@ use std::io::IoSlice;
 /// Maximum slices per vectored write: enough for a message with the most blocks.
 pub(crate) const SLICES: usize = 36;
 /// Bytes of sent text that are kept before the rest is moved to the front.
-const LEFT: usize = 16 << 10;
+const COMPACT_AT: usize = 16 << 10;
 
 /// Messages to send: pieces of text, some of them followed by a block.
 #[derive(Default)]
-pub(crate) struct Said {
+pub(crate) struct SendQueue {
     text: Vec<u8>,
     /// Bytes of the text that have been sent.
-    left: usize,
+    sent: usize,
     /// Where the text starts that is not in a piece yet.
     open: usize,
     pieces: VecDeque<Piece>,
@@ -21,7 +21,7 @@ pub(crate) struct Said {
     offset: usize,
     begun: bool,
     /// Whether any message has been sent completely.
-    has_left: bool,
+    has_completed: bool,
 }
 
 struct Piece {
@@ -32,7 +32,7 @@ struct Piece {
     ends: bool,
 }
 
-impl Said {
+impl SendQueue {
     /// The text, to which that of the next piece is appended.
     pub(crate) fn text(&mut self) -> &mut Vec<u8> {
         &mut self.text
@@ -53,8 +53,8 @@ impl Said {
     }
 
     /// Whether any message has been sent completely.
-    pub(crate) fn has_left(&self) -> bool {
-        self.has_left
+    pub(crate) fn has_completed(&self) -> bool {
+        self.has_completed
     }
 
     /// Number of pieces that have not been sent completely.
@@ -72,7 +72,7 @@ impl Said {
         bytes_of: impl Fn(Option<u64>) -> &'a [u8],
     ) -> ([IoSlice<'a>; SLICES], usize) {
         let (mut slices, mut count) = ([IoSlice::new(&[]); SLICES], 0);
-        let (mut skip, mut text) = (self.offset, self.text.get(self.left..).unwrap_or(&[]));
+        let (mut skip, mut text) = (self.offset, self.text.get(self.sent..).unwrap_or(&[]));
         'all: for piece in &self.pieces {
             let (own, rest) = text.split_at(piece.text.min(text.len()));
             text = rest;
@@ -107,26 +107,26 @@ impl Said {
             if let Some(number) = piece.block {
                 written(number);
             }
-            (self.left, self.begun) = (self.left + piece.text, !piece.ends);
-            self.has_left |= piece.ends;
+            (self.sent, self.begun) = (self.sent + piece.text, !piece.ends);
+            self.has_completed |= piece.ends;
             self.pieces.pop_front();
         }
-        if self.pieces.is_empty() && self.left == self.text.len() {
+        if self.pieces.is_empty() && self.sent == self.text.len() {
             self.text.clear();
-            (self.left, self.open) = (0, 0);
-        } else if self.left > LEFT {
-            self.text.drain(..self.left);
-            (self.left, self.open) = (0, self.open - self.left);
+            (self.sent, self.open) = (0, 0);
+        } else if self.sent > COMPACT_AT {
+            self.text.drain(..self.sent);
+            (self.sent, self.open) = (0, self.open - self.sent);
         }
     }
 
     /// Drops all messages except one that has been sent in part. Returns how many were dropped.
-    pub(crate) fn end_after_begun(&mut self) -> usize {
+    pub(crate) fn truncate_to_begun(&mut self) -> usize {
         let begun = if self.begun { self.pieces.iter().position(|piece| piece.ends) } else { None };
         let kept = begun.map_or(0, |last| last + 1);
         let dropped = self.pieces.iter().skip(kept).filter(|piece| piece.ends).count();
         self.pieces.truncate(kept);
-        self.open = self.left + self.pieces.iter().map(|piece| piece.text).sum::<usize>();
+        self.open = self.sent + self.pieces.iter().map(|piece| piece.text).sum::<usize>();
         self.text.truncate(self.open);
         dropped
     }

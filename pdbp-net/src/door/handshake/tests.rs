@@ -5,7 +5,7 @@ use socket2::SockRef;
 use super::*;
 use crate::token;
 
-/// A vanished host sends nothing, and a guest that waits for others to join has no deadline.
+/// A vanished host sends nothing, and a process that waits for others to join has no deadline.
 #[test]
 fn of_who_waits_the_system_looks_whether_its_host_is_there() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -13,13 +13,13 @@ fn of_who_waits_the_system_looks_whether_its_host_is_there() {
     let (stream, from) = listener.accept().unwrap();
     stream.set_nonblocking(true).unwrap();
     let socket = Socket::new(TcpStream::from_std(stream), None);
-    let mut guest = Guest::taken(socket, from.ip(), token::random().unwrap(), Instant::now());
-    let is_watched = |guest: &Guest| SockRef::from(&guest.socket.stream).keepalive().unwrap();
-    assert!(guest.deadline().is_some() && !is_watched(&guest));
-    guest.joins(Id([1; 16]));
-    assert!(guest.deadline().is_none() && is_watched(&guest));
+    let mut handshake = Handshake::accepted(socket, from.ip(), token::random().unwrap(), Instant::now());
+    let is_watched = |handshake: &Handshake| SockRef::from(&handshake.socket.stream).keepalive().unwrap();
+    assert!(handshake.deadline().is_some() && !is_watched(&handshake));
+    handshake.await_cluster(Id([1; 16]));
+    assert!(handshake.deadline().is_none() && is_watched(&handshake));
     #[cfg(target_os = "linux")]
-    assert_eq!(SockRef::from(&guest.socket.stream).tcp_user_timeout().unwrap(), Some(PATIENCE));
+    assert_eq!(SockRef::from(&handshake.socket.stream).tcp_user_timeout().unwrap(), Some(PATIENCE));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A connection at the door: from its first byte until it is handed on or closed.
 
-mod hearing;
+mod stream;
 
 use std::io::{self, ErrorKind, Write};
 use std::net::IpAddr;
@@ -10,67 +10,67 @@ use mio::net::TcpStream;
 use mio::{Interest, Registry, Token as Place};
 
 use super::PATIENCE;
-use super::greeting::{ANSWER, Answer, CLAIM, Claim, Dialler, HELLO, Id, Stranger, Taker};
+use super::encoding::{Encoding, Received};
+use super::greeting::{ANSWER, Answer, CLAIM, Claim, HELLO, Id, Initiator, Rejection, Responder};
 use super::roster::Member;
-use super::speech::{Heard, Speech};
 use crate::framing::Protocol;
 use crate::framing::http::{self, Fault};
 use crate::framing::soap::{self, Role, Word, envelope};
 use crate::socket::{Socket, watch_host};
 use crate::token::{NONCE, Token};
-pub(super) use hearing::PLAIN_AT_TLS;
+pub(super) use stream::PLAIN_AT_TLS;
 
 /// Bytes of the longest message in the plain encoding.
 const LONGEST: usize = CLAIM;
 const _: () = assert!(HELLO <= LONGEST && ANSWER <= LONGEST);
 
 /// A connection at the door.
-pub(super) struct Guest {
+pub(super) struct Handshake {
     socket: Socket<TcpStream>,
     address: IpAddr,
     stage: Stage,
-    speech: Speech,
+    encoding: Encoding,
     /// Whether the first bytes were checked for TLS, where TLS is required.
-    is_told_apart: bool,
+    is_tls_checked: bool,
     /// What has been read of the message in progress.
-    heard: Vec<u8>,
+    received: Vec<u8>,
     /// Bytes still to be written.
     out: Vec<u8>,
-    last_heard: Instant,
+    last_received: Instant,
     deadline: Option<Instant>,
-    calls: Option<usize>,
+    target: Option<usize>,
     process: Option<Id>,
     /// Whether a joining process has asked for the roster.
-    awaits: bool,
+    wants_roster: bool,
     /// The roster to send when it asks.
     roster: Option<Vec<u8>>,
-    /// The error that showed, on a call, that nobody is there.
-    nobody: Option<ErrorKind>,
+    /// The error that showed, on a call, that unreachable is there.
+    unreachable: Option<ErrorKind>,
 }
 
 enum Stage {
     /// This end was called, and waits for the first message, then for the claim.
-    Taken(Taker),
-    Greeted(Taker),
-    /// The claim was accepted: the answer welcomes the guest as this node.
-    Welcome(Taker, usize, Member),
+    Accepted(Responder),
+    Greeted(Responder),
+    /// The claim was accepted: the answer welcomes the peer as this node.
+    Welcome(Responder, usize, Member),
     /// This end calls, and waits for the first message, then for the answer.
-    Calls(Dialler),
-    Claimed(Dialler),
+    Dialled(Initiator),
+    Claimed(Initiator),
     /// Waits for the cluster to be complete.
-    Joins,
+    Joining,
     /// Gets what is still to be written, and is then done.
-    Told,
+    Closing,
     /// Nothing is sent or read until the deadline.
     Ignored,
     /// It is told why; what it sends is dropped.
     Refused,
 }
 
-/// The result of a step with a guest.
+/// The result of a handshake step.
 pub(super) enum Step {
     /// More must be read or written.
-    Waits,
+    Pending,
     /// It has proven that it knows the token, and makes this claim.
     Claims(Claim),
     /// It has answered the call.
@@ -82,22 +82,22 @@ pub(super) enum Step {
     Refused,
     WrongToken,
     /// It has closed the connection, or was told everything.
-    Gone,
+    Closed,
 }
 
-impl Guest {
-    /// A guest that has called.
-    pub(super) fn taken(
+impl Handshake {
+    /// A handshake with a peer that has called.
+    pub(super) fn accepted(
         socket: Socket<TcpStream>,
         address: IpAddr,
         nonce: [u8; NONCE],
         now: Instant,
     ) -> Self {
-        Self::new(socket, address, Stage::Taken(Taker::new(nonce)), Speech::Unknown, now + PATIENCE)
+        Self::new(socket, address, Stage::Accepted(Responder::new(nonce)), Encoding::Unknown, now + PATIENCE)
     }
 
-    /// A guest that this end calls, by this protocol.
-    pub(super) fn called(
+    /// A handshake with a peer that this end calls, by this protocol.
+    pub(super) fn dialled(
         (socket, protocol): (Socket<TcpStream>, Protocol),
         node: usize,
         address: IpAddr,
@@ -105,40 +105,41 @@ impl Guest {
         claim: Claim,
         deadline: Instant,
     ) -> Self {
-        let (dialler, hello) = Dialler::begin(nonce, claim);
-        let mut guest = Self::new(socket, address, Stage::Calls(dialler), Speech::to(protocol), deadline);
-        guest.say(Word::Hello, &hello);
-        guest.calls = Some(node);
-        guest
+        let (initiator, hello) = Initiator::begin(nonce, claim);
+        let mut handshake =
+            Self::new(socket, address, Stage::Dialled(initiator), Encoding::to(protocol), deadline);
+        handshake.send(Word::Hello, &hello);
+        handshake.target = Some(node);
+        handshake
     }
 
     fn new(
         socket: Socket<TcpStream>,
         address: IpAddr,
         stage: Stage,
-        speech: Speech,
+        encoding: Encoding,
         deadline: Instant,
     ) -> Self {
         Self {
             socket,
             address,
             stage,
-            speech,
-            heard: Vec::new(),
+            encoding,
+            received: Vec::new(),
             out: Vec::new(),
-            last_heard: Instant::now(),
+            last_received: Instant::now(),
             deadline: Some(deadline),
-            calls: None,
+            target: None,
             process: None,
-            awaits: false,
-            is_told_apart: false,
+            wants_roster: false,
+            is_tls_checked: false,
             roster: None,
-            nobody: None,
+            unreachable: None,
         }
     }
 
-    fn say(&mut self, word: Word, bytes: &[u8]) {
-        self.speech.say(word, bytes, &mut self.out);
+    fn send(&mut self, word: Word, bytes: &[u8]) {
+        self.encoding.write(word, bytes, &mut self.out);
     }
 
     pub(super) fn watch(&mut self, registry: &Registry, place: Place) -> io::Result<()> {
@@ -148,7 +149,7 @@ impl Guest {
     /// Takes the connection out of the door's poll, and returns it with the protocol for blocks on it.
     pub(super) fn into_socket(mut self, registry: &Registry) -> Option<(Socket<TcpStream>, Protocol)> {
         registry.deregister(&mut self.socket.stream).ok()?;
-        Some((self.socket, self.speech.protocol()))
+        Some((self.socket, self.encoding.protocol()))
     }
 
     pub(super) fn address(&self) -> IpAddr {
@@ -156,8 +157,8 @@ impl Guest {
     }
 
     /// The node that this end calls.
-    pub(super) fn calls(&self) -> Option<usize> {
-        self.calls
+    pub(super) fn target(&self) -> Option<usize> {
+        self.target
     }
 
     /// The process that joins.
@@ -165,8 +166,8 @@ impl Guest {
         self.process
     }
 
-    pub(super) fn last_heard(&self) -> Instant {
-        self.last_heard
+    pub(super) fn last_received(&self) -> Instant {
+        self.last_received
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
@@ -175,7 +176,7 @@ impl Guest {
 
     /// Whether it has not proven yet who it is.
     pub(super) fn is_stranger(&self) -> bool {
-        matches!(self.stage, Stage::Taken(_) | Stage::Greeted(_) | Stage::Ignored | Stage::Refused)
+        matches!(self.stage, Stage::Accepted(_) | Stage::Greeted(_) | Stage::Ignored | Stage::Refused)
     }
 
     pub(super) fn stranger_from(&self, address: IpAddr) -> bool {
@@ -184,78 +185,78 @@ impl Guest {
 
     /// Whether it still owes its identification.
     pub(super) fn is_slow(&self) -> bool {
-        matches!(self.stage, Stage::Taken(_) | Stage::Greeted(_))
+        matches!(self.stage, Stage::Accepted(_) | Stage::Greeted(_))
     }
 
     /// Accepts the claim of a node. Once the answer is written, the connection is that node's.
     pub(super) fn welcome(&mut self, node: usize, member: Member) {
-        if let Stage::Greeted(taker) = std::mem::replace(&mut self.stage, Stage::Told) {
-            self.stage = Stage::Welcome(taker, node, member);
+        if let Stage::Greeted(responder) = std::mem::replace(&mut self.stage, Stage::Closing) {
+            self.stage = Stage::Welcome(responder, node, member);
         }
     }
 
     /// The error that showed, on a failed call, that nobody listens or answers there.
-    pub(super) fn nobody(&self) -> Option<ErrorKind> {
-        self.nobody
+    pub(super) fn unreachable(&self) -> Option<ErrorKind> {
+        self.unreachable
     }
 
     /// Notes, at the deadline of a call, whether nobody has answered.
-    pub(super) fn is_late(&mut self) {
-        if matches!(self.stage, Stage::Calls(_)) {
-            self.nobody = Some(ErrorKind::TimedOut);
+    pub(super) fn on_timeout(&mut self) {
+        if matches!(self.stage, Stage::Dialled(_)) {
+            self.unreachable = Some(ErrorKind::TimedOut);
         }
     }
 
     /// Answers the claim.
     pub(super) fn answer(&mut self, answer: Answer, token: &Token, now: Instant) {
-        let (Stage::Greeted(taker) | Stage::Welcome(taker, ..)) = &self.stage else { return };
-        let answer = taker.answer(answer, token);
-        self.say(Word::ClaimResponse, &answer);
+        let (Stage::Greeted(responder) | Stage::Welcome(responder, ..)) = &self.stage else { return };
+        let answer = responder.answer(answer, token);
+        self.send(Word::ClaimResponse, &answer);
         self.deadline = Some(now + PATIENCE);
         if matches!(self.stage, Stage::Greeted(_)) {
-            self.stage = Stage::Told;
+            self.stage = Stage::Closing;
         }
     }
 
     /// Lets the process wait for the others, without a deadline. The system watches its host, since one that vanishes sends nothing.
-    pub(super) fn joins(&mut self, process: Id) {
+    pub(super) fn await_cluster(&mut self, process: Id) {
         // If the system cannot watch it, writing the roster to a vanished host fails in the end.
         let _ = watch_host(&self.socket.stream, PATIENCE);
-        (self.stage, self.process, self.deadline) = (Stage::Joins, Some(process), None);
+        (self.stage, self.process, self.deadline) = (Stage::Joining, Some(process), None);
     }
 
     /// Sends the roster, the last message.
-    pub(super) fn tell(&mut self, bytes: &[u8], now: Instant) {
+    pub(super) fn send_roster(&mut self, bytes: &[u8], now: Instant) {
         self.deadline = Some(now + PATIENCE);
-        if matches!(self.speech, Speech::Soap(_)) && !self.awaits {
+        if matches!(self.encoding, Encoding::Soap(_)) && !self.wants_roster {
             // The roster is an answer, and the request for it is still to come.
             self.roster = Some(bytes.to_vec());
         } else {
-            self.say(Word::Roster, bytes);
-            self.stage = Stage::Told;
+            self.send(Word::Roster, bytes);
+            self.stage = Stage::Closing;
         }
     }
 
     /// Closes the connection at the deadline.
-    pub(super) fn end_at(&mut self, deadline: Instant) {
+    pub(super) fn close_at(&mut self, deadline: Instant) {
         self.deadline = Some(deadline);
     }
 
     /// Stops answering, and closes the connection at the deadline.
-    pub(super) fn let_wait(&mut self, deadline: Instant) {
+    pub(super) fn ignore_until(&mut self, deadline: Instant) {
         (self.stage, self.deadline) = (Stage::Ignored, Some(deadline));
     }
 
-    /// Tells the guest this, and ignores what it sends from now on.
+    /// Tells the peer this, and ignores what it sends from now on.
     fn refuse(&mut self, mut said: Vec<u8>) -> Step {
         self.out.append(&mut said);
         self.stage = Stage::Refused;
         Step::Refused
     }
 
-    /// Tells the guest, if it speaks SOAP, that its time is over.
-    pub(super) fn say_farewell(&mut self) {
-        if self.speech == Speech::Soap(Role::Called) {
+    /// Tells the peer, if it speaks SOAP, that its time is over.
+    pub(super) fn send_timeout(&mut self) {
+        if self.encoding == Encoding::Soap(Role::Called) {
             let fault = match self.stage {
                 Stage::Ignored => Fault::http(403, "the proof is wrong"),
                 _ if self.is_slow() => Fault::http(408, "the request has taken too long"),
@@ -270,97 +271,98 @@ impl Guest {
     pub(super) fn step(&mut self, token: &Token) -> Step {
         match self.write() {
             Ok(true) => {}
-            Ok(false) => return Step::Waits,
+            Ok(false) => return Step::Pending,
             Err(error) => return self.ends(&error),
         }
         let wanted = match &self.stage {
             Stage::Welcome(_, node, member) => return Step::Welcomed(*node, *member),
-            Stage::Told => return Step::Gone,
-            Stage::Taken(_) | Stage::Calls(_) => HELLO,
+            Stage::Closing => return Step::Closed,
+            Stage::Accepted(_) | Stage::Dialled(_) => HELLO,
             Stage::Greeted(_) => CLAIM,
             Stage::Claimed(_) => ANSWER,
             // In plain bytes nothing more is expected except the end of the connection.
-            Stage::Joins => LONGEST,
-            Stage::Ignored => return Step::Waits,
+            Stage::Joining => LONGEST,
+            Stage::Ignored => return Step::Pending,
             Stage::Refused => return self.drop_rest(),
         };
-        let heard = match self.hear(wanted) {
-            Ok(Ok(heard)) => heard,
+        let received = match self.receive(wanted) {
+            Ok(Ok(received)) => received,
             Ok(Err(said)) => return self.refuse(said),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Step::Waits,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Step::Pending,
             // It is not TLS, or invalid TLS.
             Err(error) if error.kind() == ErrorKind::InvalidData => return Step::Foreign,
             Err(error) => return self.ends(&error),
         };
-        self.heard.clear();
-        self.understand(heard, token)
+        self.received.clear();
+        self.on_message(received, token)
     }
 
     /// Handles the end of the connection, or the failure to make one.
     fn ends(&mut self, error: &io::Error) -> Step {
-        self.nobody = self.calls.and_then(|_| nobody(error));
-        Step::Gone
+        self.unreachable = self.target.and_then(|_| unreachable(error));
+        Step::Closed
     }
 
     /// Handles a complete message.
-    fn understand(&mut self, heard: Heard, token: &Token) -> Step {
-        let (word, bytes) = match heard {
-            Heard::Message(word, bytes) => (word, bytes),
-            Heard::Get(query) => return self.describe(&query),
+    fn on_message(&mut self, received: Received, token: &Token) -> Step {
+        let (word, bytes) = match received {
+            Received::Message(word, bytes) => (word, bytes),
+            Received::Get(query) => return self.describe(&query),
             // The called end is not PDBP, or refuses.
-            Heard::Status(..) => return Step::Foreign,
+            Received::Status(..) => return Step::Foreign,
         };
-        let is_soap = matches!(self.speech, Speech::Soap(_));
-        let Ok(channel) = self.socket.channel() else { return Step::Gone };
+        let is_soap = matches!(self.encoding, Encoding::Soap(_));
+        let Ok(channel) = self.socket.channel() else { return Step::Closed };
         let result = match (std::mem::replace(&mut self.stage, Stage::Ignored), word) {
-            (Stage::Taken(mut taker), Word::Hello) => match bytes.as_slice().try_into() {
-                Ok(hello) => taker.hello(hello, channel).map(|said| {
-                    self.say(Word::HelloResponse, &said);
-                    self.stage = Stage::Greeted(taker);
+            (Stage::Accepted(mut responder), Word::Hello) => match bytes.as_slice().try_into() {
+                Ok(hello) => responder.hello(hello, channel).map(|said| {
+                    self.send(Word::HelloResponse, &said);
+                    self.stage = Stage::Greeted(responder);
                     self.step(token)
                 }),
-                Err(_) => Err(Stranger::Foreign),
+                Err(_) => Err(Rejection::Foreign),
             },
-            (Stage::Greeted(mut taker), Word::Claim) => match bytes.as_slice().try_into() {
+            (Stage::Greeted(mut responder), Word::Claim) => match bytes.as_slice().try_into() {
                 Ok(claim) => {
-                    let claimed = taker.claim(claim, token);
-                    self.stage = Stage::Greeted(taker);
+                    let claimed = responder.claim(claim, token);
+                    self.stage = Stage::Greeted(responder);
                     claimed.map(Step::Claims)
                 }
-                Err(_) => Err(Stranger::Foreign),
+                Err(_) => Err(Rejection::Foreign),
             },
-            (Stage::Calls(mut dialler), Word::Claim | Word::HelloResponse) => {
+            (Stage::Dialled(mut initiator), Word::Claim | Word::HelloResponse) => {
                 match bytes.as_slice().try_into() {
-                    Ok(hello) => dialler.hello(hello, channel, token).map(|said| {
-                        self.say(Word::Claim, &said);
-                        self.stage = Stage::Claimed(dialler);
+                    Ok(hello) => initiator.hello(hello, channel, token).map(|said| {
+                        self.send(Word::Claim, &said);
+                        self.stage = Stage::Claimed(initiator);
                         self.step(token)
                     }),
-                    Err(_) => Err(Stranger::Foreign),
+                    Err(_) => Err(Rejection::Foreign),
                 }
             }
-            (Stage::Claimed(dialler), Word::Claim | Word::ClaimResponse) => match bytes.as_slice().try_into()
-            {
-                Ok(answer) => dialler.answer(answer, token).map(Step::Answered),
-                Err(_) => Err(Stranger::Foreign),
-            },
-            (Stage::Joins, Word::Await) if !self.awaits => {
-                (self.stage, self.awaits) = (Stage::Joins, true);
+            (Stage::Claimed(initiator), Word::Claim | Word::ClaimResponse) => {
+                match bytes.as_slice().try_into() {
+                    Ok(answer) => initiator.answer(answer, token).map(Step::Answered),
+                    Err(_) => Err(Rejection::Foreign),
+                }
+            }
+            (Stage::Joining, Word::Await) if !self.wants_roster => {
+                (self.stage, self.wants_roster) = (Stage::Joining, true);
                 if let Some(roster) = self.roster.take() {
-                    self.say(Word::Roster, &roster);
-                    self.stage = Stage::Told;
+                    self.send(Word::Roster, &roster);
+                    self.stage = Stage::Closing;
                 }
                 Ok(self.step(token))
             }
-            _ => Err(Stranger::Foreign),
+            _ => Err(Rejection::Foreign),
         };
         match result {
             Ok(step) => step,
-            Err(Stranger::Foreign) if is_soap && self.calls.is_none() => {
-                self.refuse(envelope::fault(Fault::sender("this is not what is to be said here")))
+            Err(Rejection::Foreign) if is_soap && self.target.is_none() => {
+                self.refuse(envelope::fault(Fault::sender("unexpected message")))
             }
-            Err(Stranger::Foreign) => Step::Foreign,
-            Err(Stranger::Token) => Step::WrongToken,
+            Err(Rejection::Foreign) => Step::Foreign,
+            Err(Rejection::Token) => Step::WrongToken,
         }
     }
 
@@ -370,12 +372,12 @@ impl Guest {
         let own = self.socket.stream.local_addr().map(|own| own.to_string()).unwrap_or_default();
         let address = format!("{scheme}://{own}{}", http::PATH);
         match soap::description(query, &address) {
-            Some(text) if matches!(self.stage, Stage::Taken(_)) => {
+            Some(text) if matches!(self.stage, Stage::Accepted(_)) => {
                 self.out.append(&mut http::plain(200, "text/xml; charset=utf-8", &text));
-                self.stage = Stage::Told;
+                self.stage = Stage::Closing;
                 match self.write() {
-                    Ok(false) => Step::Waits,
-                    _ => Step::Gone,
+                    Ok(false) => Step::Pending,
+                    _ => Step::Closed,
                 }
             }
             _ => {
@@ -386,8 +388,8 @@ impl Guest {
     }
 }
 
-/// The kind of an error, if it means that there is nobody to connect to.
-pub(super) fn nobody(error: &io::Error) -> Option<ErrorKind> {
+/// The kind of an error, if it means that the other end is unreachable.
+pub(super) fn unreachable(error: &io::Error) -> Option<ErrorKind> {
     use ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable, TimedOut};
     let kinds = [ConnectionRefused, HostUnreachable, NetworkUnreachable, TimedOut];
     Some(error.kind()).filter(|kind| kinds.contains(kind))

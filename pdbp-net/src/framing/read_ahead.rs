@@ -5,10 +5,10 @@ use std::io::{ErrorKind, IoSliceMut, Read};
 use crate::error::Lost;
 
 /// Size of the buffer in bytes.
-pub(crate) const AHEAD: usize = 16 << 10;
+pub(crate) const CAPACITY: usize = 16 << 10;
 
 /// Buffers what arrives in pieces of any size, and reads the bodies of blocks straight from the socket into their memory.
-pub(crate) struct Ahead {
+pub(crate) struct ReadAhead {
     ahead: Box<[u8]>,
     /// The range of the buffer that has been read and not used.
     start: usize,
@@ -17,9 +17,9 @@ pub(crate) struct Ahead {
     block: Option<(usize, usize)>,
 }
 
-impl Ahead {
+impl ReadAhead {
     pub(crate) fn new() -> Self {
-        Self { ahead: vec![0; AHEAD].into(), start: 0, end: 0, block: None }
+        Self { ahead: vec![0; CAPACITY].into(), start: 0, end: 0, block: None }
     }
 
     /// The bytes that have been read and not used.

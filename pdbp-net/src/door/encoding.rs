@@ -13,11 +13,11 @@ use crate::framing::http::{self, Content, Fault, Request};
 use crate::framing::soap::{ROOT, Role, Word, envelope, reader};
 
 /// Bytes that reveal the encoding.
-pub(super) const TELLING: usize = 2;
+pub(super) const SNIFF_LENGTH: usize = 2;
 
 /// The encoding of messages on a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Speech {
+pub(super) enum Encoding {
     /// The caller has sent too little to tell.
     Unknown,
     Bytes,
@@ -26,7 +26,7 @@ pub(super) enum Speech {
 
 /// What the other end has sent.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum Received {
     Message(Word, Vec<u8>),
     /// A request for the description of the service, by this query.
     Get(String),
@@ -34,7 +34,7 @@ pub(super) enum Heard {
     Status(u16, Vec<u8>),
 }
 
-impl Speech {
+impl Encoding {
     /// The encoding of a caller, by its first bytes; `None` if it is neither.
     pub(super) fn of(first: &[u8]) -> Option<Self> {
         match first {
@@ -63,7 +63,7 @@ impl Speech {
     }
 
     /// Appends the encoded message to `out`.
-    pub(super) fn say(&self, word: Word, bytes: &[u8], out: &mut Vec<u8>) {
+    pub(super) fn write(&self, word: Word, bytes: &[u8], out: &mut Vec<u8>) {
         match self {
             Self::Soap(role) => out.append(&mut envelope::door(role, word, bytes)),
             Self::Bytes | Self::Unknown => out.extend_from_slice(bytes),
@@ -75,12 +75,12 @@ impl Speech {
 ///
 /// # Errors
 /// What is wrong with it.
-pub(super) fn read(role: &Role, bytes: &[u8], most: usize) -> Result<Option<Heard>, Fault> {
+pub(super) fn read(role: &Role, bytes: &[u8], most: usize) -> Result<Option<Received>, Fault> {
     let (content, length, size) = match role {
         Role::Called => {
             let Some(head) = http::request(bytes)? else { return Ok(None) };
             if let Request::Get(query) = head.what {
-                return Ok(Some(Heard::Get(query)));
+                return Ok(Some(Received::Get(query)));
             }
             (head.content, head.length, head.size)
         }
@@ -89,7 +89,7 @@ pub(super) fn read(role: &Role, bytes: &[u8], most: usize) -> Result<Option<Hear
             if head.what != 200 {
                 let body = bytes.get(head.size..).unwrap_or(&[]);
                 let whole = body.len() >= head.length.min(ROOT);
-                return Ok(whole.then(|| Heard::Status(head.what, body.to_vec())));
+                return Ok(whole.then(|| Received::Status(head.what, body.to_vec())));
             }
             (head.content, head.length, head.size)
         }
@@ -98,7 +98,7 @@ pub(super) fn read(role: &Role, bytes: &[u8], most: usize) -> Result<Option<Hear
         return Err(Fault::http(413, "the body is longer than a message can be"));
     }
     if content != Content::Soap {
-        return Err(Fault::sender("who has not proven that it knows the token brings no parts"));
+        return Err(Fault::sender("attachments are not accepted before authentication"));
     }
     let rest = bytes.get(size..).unwrap_or(&[]);
     let Some((body, more)) = rest.split_at_checked(length) else { return Ok(None) };
@@ -107,14 +107,14 @@ pub(super) fn read(role: &Role, bytes: &[u8], most: usize) -> Result<Option<Hear
     }
     let message = reader::read(body)?;
     if !message.word.is_of_door() {
-        return Err(Fault::sender("before Hello and Claim there is nothing else"));
+        return Err(Fault::sender("a connection begins with Hello and Claim"));
     }
-    Ok(Some(Heard::Message(message.word, message.bytes)))
+    Ok(Some(Received::Message(message.word, message.bytes)))
 }
 
 /// Reads as a door does, in pieces of `length` bytes.
 #[cfg(feature = "fuzzing")]
-pub(crate) fn reads(role: &Role, bytes: &[u8], length: usize) {
+pub(crate) fn parse_in_pieces(role: &Role, bytes: &[u8], length: usize) {
     let mut end = 0;
     while end < bytes.len() {
         end = (end + length).min(bytes.len());
@@ -138,11 +138,11 @@ mod tests {
         ] {
             let bytes: &[u8] = if word == Word::Await { &[] } else { &[0, 1, 0xFE, 0xFF] };
             let mut said = Vec::new();
-            Speech::Soap(role.clone()).say(word, bytes, &mut said);
+            Encoding::Soap(role.clone()).write(word, bytes, &mut said);
             for cut in 0..said.len() {
                 assert_eq!(read(other, &said[..cut], ROOT), Ok(None), "cut at {cut}");
             }
-            assert_eq!(read(other, &said, ROOT), Ok(Some(Heard::Message(word, bytes.to_vec()))));
+            assert_eq!(read(other, &said, ROOT), Ok(Some(Received::Message(word, bytes.to_vec()))));
             said.push(b'P');
             assert_eq!(read(other, &said, ROOT).unwrap_err().status(), 413);
         }
@@ -150,9 +150,9 @@ mod tests {
 
     #[test]
     fn who_calls_is_understood_by_its_first_bytes() {
-        assert_eq!(Speech::of(b"PDBPnet1"), Some(Speech::Bytes));
-        assert_eq!(Speech::of(b"POST /"), Some(Speech::Soap(Role::Called)));
-        assert_eq!(Speech::of(b"GET /"), Some(Speech::Soap(Role::Called)));
-        assert_eq!(Speech::of(&[22, 3, 1]), None, "TLS where there is none");
+        assert_eq!(Encoding::of(b"PDBPnet1"), Some(Encoding::Bytes));
+        assert_eq!(Encoding::of(b"POST /"), Some(Encoding::Soap(Role::Called)));
+        assert_eq!(Encoding::of(b"GET /"), Some(Encoding::Soap(Role::Called)));
+        assert_eq!(Encoding::of(&[22, 3, 1]), None, "TLS where there is none");
     }
 }

@@ -2,13 +2,13 @@
 
 use std::io::Read;
 
-use super::super::ahead::Ahead;
 use super::super::http::{self, Content, Fault, Request};
-use super::super::said::{SLICES, Said};
-use super::super::{Came, Framing, Head, Kind, Malformed};
+use super::super::read_ahead::ReadAhead;
+use super::super::send_queue::{SLICES, SendQueue};
+use super::super::{Framing, Head, Kind, Malformed, Parsed};
 use super::envelope::{self, Draft};
 use super::mime::{self, Delimiter};
-use super::{BOUNDARY, HELD, MOST, Message, ROOT, Role, SURPLUS, UNDER_WAY, Word, hex, reader};
+use super::{BOUNDARY, HELD, MAX_IN_FLIGHT, MOST, Message, ROOT, Role, SURPLUS, Word, hex, reader};
 use crate::error::Lost;
 use crate::token;
 
@@ -36,13 +36,13 @@ enum At {
 pub(crate) struct Soap {
     role: Role,
     longest: usize,
-    ahead: Ahead,
+    ahead: ReadAhead,
     at: At,
     /// The message being read, and the boundary of its parts.
     message: Message,
     foreign: Vec<u8>,
     /// Requests without a response: those sent by the client, or received by the server.
-    under_way: usize,
+    in_flight: usize,
     /// The next message to write: one record, or blocks.
     next: Vec<(Head, Option<u64>)>,
     boundary: [u8; BOUNDARY],
@@ -57,11 +57,11 @@ impl Soap {
         Self {
             role,
             longest,
-            ahead: Ahead::new(),
+            ahead: ReadAhead::new(),
             at: At::Head,
             message: Message::default(),
             foreign: Vec::new(),
-            under_way: 0,
+            in_flight: 0,
             next: Vec::with_capacity(MOST),
             boundary: digits.first_chunk().copied().unwrap_or([b'7'; BOUNDARY]),
             draft: Draft::default(),
@@ -71,7 +71,7 @@ impl Soap {
     /// As if the other end had sent the requests that it has to keep outstanding.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn as_if_asked(&mut self) {
-        self.under_way = HELD;
+        self.in_flight = HELD;
     }
 
     fn is_caller(&self) -> bool {
@@ -80,7 +80,7 @@ impl Soap {
 
     /// Whether another message may be sent.
     fn may_begin(&self) -> bool {
-        if self.is_caller() { self.under_way < UNDER_WAY } else { self.under_way > 0 }
+        if self.is_caller() { self.in_flight < MAX_IN_FLIGHT } else { self.in_flight > 0 }
     }
 
     /// Parses the head of a message. Returns whether it was complete.
@@ -91,21 +91,21 @@ impl Soap {
         }
         let (size, content, length) = if self.is_caller() {
             let Some(head) = http::answer(bytes)? else { return Ok(false) };
-            if self.under_way == 0 {
+            if self.in_flight == 0 {
                 return Err(Fault::http(400, "a response without a request"));
             }
             match (head.what, head.length) {
                 (200, length) => (head.size, head.content, length),
                 (202, 0) => (head.size, Content::None, 0),
-                _ => return Err(Fault::http(400, "a response that is neither 200 nor an empty 202")),
+                _ => return Err(Fault::http(400, "a response must be 200, or 202 without a body")),
             }
         } else {
             let Some(head) = http::request(bytes)? else { return Ok(false) };
             if head.what != Request::Message {
-                return Err(Fault::http(405, "on a connection of two nodes there are messages only"));
+                return Err(Fault::http(405, "only messages are allowed on a connection between nodes"));
             }
-            if self.under_way > UNDER_WAY {
-                return Err(Fault::http(400, "there are more than 32 requests under way"));
+            if self.in_flight > MAX_IN_FLIGHT {
+                return Err(Fault::http(400, "more than 32 requests are in flight"));
             }
             (head.size, head.content, head.length)
         };
@@ -152,10 +152,10 @@ impl Soap {
             _ => false,
         };
         if !is_right {
-            return Err(Fault::sender("on a connection of two nodes there is no such message this way"));
+            return Err(Fault::sender("this message is not allowed in this direction"));
         }
         if message.blocks.is_empty() && used != left {
-            return Err(Fault::sender("a package without blocks"));
+            return Err(Fault::sender("a package must have blocks"));
         }
         self.ahead.take(used);
         (self.message, self.at) = (message, At::Part { place: 0, left: left - used });
@@ -189,7 +189,7 @@ impl Soap {
         }
         let length = usize::try_from(block.length).unwrap_or(usize::MAX);
         if length > self.longest {
-            return Err(Fault::sender("a Block is longer than the longest"));
+            return Err(Fault::sender("a Block exceeds the maximum length"));
         }
         if stated.is_some_and(|stated| stated != length) {
             return Err(Fault::sender("a part and its Block have different lengths"));
@@ -227,7 +227,7 @@ impl Soap {
 
     fn end_message(&mut self) {
         self.at = At::Head;
-        self.under_way = if self.is_caller() { self.under_way.saturating_sub(1) } else { self.under_way + 1 };
+        self.in_flight = if self.is_caller() { self.in_flight.saturating_sub(1) } else { self.in_flight + 1 };
     }
 
     /// A block has arrived completely.
@@ -241,7 +241,7 @@ impl Soap {
     }
 
     /// Parses what has been read. `None`: more has to be read.
-    fn read_ahead(&mut self, room: &mut [u8]) -> Result<Option<Came>, Fault> {
+    fn read_ahead(&mut self, room: &mut [u8]) -> Result<Option<Parsed>, Fault> {
         loop {
             let goes_on = match self.at {
                 At::Head => self.head()?,
@@ -249,13 +249,13 @@ impl Soap {
                 At::Part { .. } if self.message.blocks.is_empty() => {
                     let record = self.message.record();
                     self.end_message();
-                    return Ok(Some(Came::Head(record)));
+                    return Ok(Some(Parsed::Head(record)));
                 }
-                At::Part { place, left } => return Ok(self.part(place, left)?.map(Came::Head)),
+                At::Part { place, left } => return Ok(self.part(place, left)?.map(Parsed::Head)),
                 At::Block { .. } => {
                     let Some(length) = self.ahead.fill_block(room) else { return Ok(None) };
                     self.end_block();
-                    return Ok(Some(Came::Block(length)));
+                    return Ok(Some(Parsed::Block(length)));
                 }
                 At::Tail { left } => self.tail(left)?,
             };
@@ -274,7 +274,7 @@ fn first_part<'b>(
 ) -> Result<Option<(&'b [u8], usize)>, Fault> {
     let head = match mime::delimiter(bytes, boundary, b"")? {
         Some(Delimiter::Part(head)) => head,
-        Some(Delimiter::Last(_)) => return Err(Fault::sender("a package without a root part")),
+        Some(Delimiter::Last(_)) => return Err(Fault::sender("a package must have a root part")),
         None => return Ok(None),
     };
     let Some(http::Part { id, length: stated, size }) = http::part(bytes.get(head..).unwrap_or(&[]))? else {
@@ -291,22 +291,22 @@ fn first_part<'b>(
     let Some((root, behind)) = rest.split_at_checked(length) else { return Ok(None) };
     match mime::delimiter(behind, boundary, b"\r\n")? {
         Some(Delimiter::Part(used)) => Ok(Some((root, head + size + length + used))),
-        Some(Delimiter::Last(_)) => Err(Fault::sender("a package without blocks")),
+        Some(Delimiter::Last(_)) => Err(Fault::sender("a package must have blocks")),
         None => Ok(None),
     }
 }
 
 impl Framing for Soap {
-    fn next(&mut self, source: &mut dyn Read, room: &mut [u8]) -> Result<Came, Lost> {
+    fn next(&mut self, source: &mut dyn Read, room: &mut [u8]) -> Result<Parsed, Lost> {
         loop {
             if let Some(came) = self.read_ahead(room).map_err(Malformed::Message)? {
                 return Ok(came);
             }
             if !self.ahead.is_in_block() && self.ahead.is_full() {
-                return Err(Malformed::Message(Fault::sender("what is between blocks is too long")).into());
+                return Err(Malformed::Message(Fault::sender("too many bytes between two blocks")).into());
             }
             if !self.ahead.read(source, room)? {
-                return Ok(Came::Nothing);
+                return Ok(Parsed::Nothing);
             }
         }
     }
@@ -319,14 +319,14 @@ impl Framing for Soap {
         self.ahead.is_in_block()
     }
 
-    fn takes(&self, said: &Said) -> bool {
+    fn takes(&self, queue: &SendQueue) -> bool {
         match self.next.last() {
-            None => self.may_begin() && said.len() <= WAITING,
+            None => self.may_begin() && queue.len() <= WAITING,
             Some((head, _)) => head.kind == Kind::Data && self.next.len() < MOST,
         }
     }
 
-    fn push(&mut self, head: Head, block: Option<u64>, _said: &mut Said) {
+    fn push(&mut self, head: Head, block: Option<u64>, _queue: &mut SendQueue) {
         // A Bye is the last message; what has not been sealed before it is dropped.
         if head.kind == Kind::Bye {
             self.next.clear();
@@ -334,51 +334,51 @@ impl Framing for Soap {
         self.next.push((head, block));
     }
 
-    fn seal(&mut self, said: &mut Said) {
+    fn seal(&mut self, queue: &mut SendQueue) {
         let is_bye = self.next.first().is_some_and(|(head, _)| head.kind == Kind::Bye);
         if self.next.is_empty() || !(self.may_begin() || is_bye && self.is_caller()) {
             return;
         }
-        self.draft.link(&self.role, &self.boundary, &self.next, said);
+        self.draft.link(&self.role, &self.boundary, &self.next, queue);
         self.next.clear();
-        self.under_way = if self.is_caller() { self.under_way + 1 } else { self.under_way - 1 };
+        self.in_flight = if self.is_caller() { self.in_flight + 1 } else { self.in_flight - 1 };
     }
 
     fn is_collecting(&self) -> bool {
         !self.next.is_empty()
     }
 
-    fn must_speak(&self) -> bool {
-        if self.is_caller() { self.under_way < HELD } else { self.under_way > SURPLUS }
+    fn must_reply(&self) -> bool {
+        if self.is_caller() { self.in_flight < HELD } else { self.in_flight > SURPLUS }
     }
 
-    fn idle(&mut self, head: Head, said: &mut Said) {
+    fn idle(&mut self, head: Head, queue: &mut SendQueue) {
         if self.is_caller() {
-            return self.push(head, None, said);
+            return self.push(head, None, queue);
         }
-        while self.under_way > HELD {
-            envelope::nothing(said.text());
-            self.under_way -= 1;
+        while self.in_flight > HELD {
+            envelope::nothing(queue.text());
+            self.in_flight -= 1;
         }
-        said.end_piece(None);
-        said.end_message();
+        queue.end_piece(None);
+        queue.end_message();
     }
 
-    fn takes_bye(&self) -> bool {
+    fn can_send_bye(&self) -> bool {
         let opens = self.next.first().is_some_and(|(head, _)| head.kind == Kind::Open);
-        !opens && (self.is_caller() || self.under_way > 0)
+        !opens && (self.is_caller() || self.in_flight > 0)
     }
 
     fn dropped(&mut self, messages: usize) {
-        let under_way = self.under_way;
-        self.under_way =
-            if self.is_caller() { under_way.saturating_sub(messages) } else { under_way + messages };
+        let in_flight = self.in_flight;
+        self.in_flight =
+            if self.is_caller() { in_flight.saturating_sub(messages) } else { in_flight + messages };
     }
 
     fn refusal(&self, what: Malformed) -> Option<Vec<u8>> {
         let fault = match what {
             Malformed::Message(fault) => fault,
-            _ => Fault::sender("the message is not what is due here"),
+            _ => Fault::sender("unexpected message"),
         };
         // A client has read a response, to which there is no reply.
         (!self.is_caller()).then(|| envelope::fault(fault))

@@ -16,7 +16,7 @@ use super::roster::Member;
 #[derive(Default)]
 struct Known {
     /// The node is to be called, to see who listens there.
-    look: AtomicBool,
+    probe: AtomicBool,
     /// The process that has answered there.
     listens: AtomicU64,
     /// The process that has ended.
@@ -26,63 +26,63 @@ struct Known {
 }
 
 /// What is known, by node.
-pub(super) struct Kin(Box<[Known]>);
+pub(super) struct Liveness(Box<[Known]>);
 
-impl Kin {
+impl Liveness {
     pub(super) fn new(places: usize) -> Self {
         Self((0..places).map(|_| Known::default()).collect())
     }
 
     /// Notes a connection to a process. If this node is given as `founder` (it is the primary), the process is on the same host and has not
     /// answered before, it is to be called.
-    pub(super) fn has_come(&self, node: usize, member: &Member, founder: Option<&Member>) {
+    pub(super) fn on_connected(&self, node: usize, member: &Member, founder: Option<&Member>) {
         let Some(known) = self.0.get(node) else { return };
         known.absent.store(false, Ordering::Relaxed);
         let Some(own) = founder else { return };
-        let is_here = member.address.ip() == own.address.ip() || member.address.ip().is_loopback();
+        let is_local = member.address.ip() == own.address.ip() || member.address.ip().is_loopback();
         let is_new = known.listens.load(Ordering::Relaxed) != member.incarnation;
-        if is_here && is_new {
+        if is_local && is_new {
             known.listens.store(0, Ordering::Relaxed);
-            // Pairs with the load in `is_sought`.
-            known.look.store(true, Ordering::Release);
+            // Pairs with the load in `needs_probe`.
+            known.probe.store(true, Ordering::Release);
         }
     }
 
     /// Notes that a connection is gone. Returns whether this makes the process one that is to be called.
-    pub(super) fn is_gone(&self, node: usize, member: &Member) -> bool {
+    pub(super) fn on_disconnected(&self, node: usize, member: &Member) -> bool {
         let is_known = |known: &&Known| {
             known.listens.load(Ordering::Relaxed) == member.incarnation
                 && known.dead.load(Ordering::Relaxed) != member.incarnation
         };
-        // Pairs with the load in `is_sought`.
+        // Pairs with the load in `needs_probe`.
         self.0
             .get(node)
             .filter(is_known)
-            .is_some_and(|known| member.incarnation > 0 && !known.look.swap(true, Ordering::AcqRel))
+            .is_some_and(|known| member.incarnation > 0 && !known.probe.swap(true, Ordering::AcqRel))
     }
 
     /// Whether the node is to be called to see who listens there.
-    pub(super) fn is_sought(&self, node: usize) -> bool {
-        self.0.get(node).is_some_and(|known| known.look.load(Ordering::Acquire))
+    pub(super) fn needs_probe(&self, node: usize) -> bool {
+        self.0.get(node).is_some_and(|known| known.probe.load(Ordering::Acquire))
     }
 
     /// Notes that the process has answered.
-    pub(super) fn answers(&self, node: usize, member: &Member) {
+    pub(super) fn on_answer(&self, node: usize, member: &Member) {
         if let Some(known) = self.0.get(node) {
-            if known.look.swap(false, Ordering::AcqRel) {
+            if known.probe.swap(false, Ordering::AcqRel) {
                 known.listens.store(member.incarnation, Ordering::Relaxed);
             }
             known.absent.store(false, Ordering::Relaxed);
         }
     }
 
-    /// Notes that a call to the process of that incarnation has failed; `nobody` is the error that showed that nobody is there, if any.
-    pub(super) fn calls_in_vain(&self, node: usize, incarnation: u64, nobody: Option<ErrorKind>) {
+    /// Notes that a call to the process of that incarnation has failed; `unreachable` is the error that showed that the address is unreachable, if any.
+    pub(super) fn call_failed(&self, node: usize, incarnation: u64, unreachable: Option<ErrorKind>) {
         let Some(known) = self.0.get(node) else { return };
-        let is_sought = known.look.swap(false, Ordering::AcqRel);
-        known.absent.store(nobody.is_some(), Ordering::Relaxed);
+        let needs_probe = known.probe.swap(false, Ordering::AcqRel);
+        known.absent.store(unreachable.is_some(), Ordering::Relaxed);
         let is_known = incarnation > 0 && known.listens.load(Ordering::Relaxed) == incarnation;
-        if is_sought && is_known && nobody == Some(ErrorKind::ConnectionRefused) {
+        if needs_probe && is_known && unreachable == Some(ErrorKind::ConnectionRefused) {
             // Pairs with the load in `is_dead`.
             known.dead.store(incarnation, Ordering::Release);
         }
@@ -120,38 +120,41 @@ mod tests {
 
     #[test]
     fn who_has_answered_and_is_refused_later_has_ended() {
-        let (kin, own, other) = (Kin::new(2), member(HERE, 0), member(HERE, 3));
-        kin.has_come(1, &other, Some(&own));
-        assert!(kin.is_sought(1));
-        kin.answers(1, &other);
-        kin.has_come(1, &other, Some(&own));
-        assert!(!kin.is_sought(1), "it is known");
-        assert!(kin.is_gone(1, &other) && !kin.is_gone(1, &other), "one call at a time");
-        kin.calls_in_vain(1, 3, Some(ErrorKind::TimedOut));
-        assert!(!kin.is_dead(1, 3) && kin.is_absent(1), "it may be asleep");
-        assert!(kin.is_gone(1, &other));
-        kin.calls_in_vain(1, 3, REFUSED);
-        assert!(kin.is_dead(1, 3) && !kin.is_gone(1, &other));
+        let (liveness, own, other) = (Liveness::new(2), member(HERE, 0), member(HERE, 3));
+        liveness.on_connected(1, &other, Some(&own));
+        assert!(liveness.needs_probe(1));
+        liveness.on_answer(1, &other);
+        liveness.on_connected(1, &other, Some(&own));
+        assert!(!liveness.needs_probe(1), "it is known");
+        assert!(
+            liveness.on_disconnected(1, &other) && !liveness.on_disconnected(1, &other),
+            "one call at a time"
+        );
+        liveness.call_failed(1, 3, Some(ErrorKind::TimedOut));
+        assert!(!liveness.is_dead(1, 3) && liveness.is_absent(1), "it may be asleep");
+        assert!(liveness.on_disconnected(1, &other));
+        liveness.call_failed(1, 3, REFUSED);
+        assert!(liveness.is_dead(1, 3) && !liveness.on_disconnected(1, &other));
         // The next holder of its place is another process.
         let next = member(HERE, 4);
-        kin.has_come(1, &next, Some(&own));
-        assert!(kin.is_sought(1) && !kin.is_dead(1, 4) && !kin.is_absent(1));
+        liveness.on_connected(1, &next, Some(&own));
+        assert!(liveness.needs_probe(1) && !liveness.is_dead(1, 4) && !liveness.is_absent(1));
     }
 
     #[test]
     fn of_others_nothing_is_known() {
-        let (kin, own) = (Kin::new(4), member(HERE, 0));
+        let (liveness, own) = (Liveness::new(4), member(HERE, 0));
         let far = member([10, 0, 0, 2], 3);
-        kin.has_come(1, &far, Some(&own));
-        assert!(!kin.is_sought(1), "of another host");
-        kin.has_come(1, &member(HERE, 3), None);
-        assert!(!kin.is_sought(1), "this node is no founder");
-        assert!(!kin.is_gone(1, &far) && !kin.is_gone(9, &far));
+        liveness.on_connected(1, &far, Some(&own));
+        assert!(!liveness.needs_probe(1), "of another host");
+        liveness.on_connected(1, &member(HERE, 3), None);
+        assert!(!liveness.needs_probe(1), "this node is no founder");
+        assert!(!liveness.on_disconnected(1, &far) && !liveness.on_disconnected(9, &far));
         // Behind a tunnel, some other process or none listens at the address that the node has here.
         let tunnelled = member([127, 0, 0, 1], 5);
-        kin.has_come(2, &tunnelled, Some(&own));
-        assert!(kin.is_sought(2));
-        kin.calls_in_vain(2, 5, REFUSED);
-        assert!(!kin.is_gone(2, &tunnelled) && !kin.is_dead(2, 5));
+        liveness.on_connected(2, &tunnelled, Some(&own));
+        assert!(liveness.needs_probe(2));
+        liveness.call_failed(2, 5, REFUSED);
+        assert!(!liveness.on_disconnected(2, &tunnelled) && !liveness.is_dead(2, 5));
     }
 }
