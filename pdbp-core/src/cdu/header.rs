@@ -341,7 +341,7 @@ pub struct SegmentHeader {
 
 impl SegmentHeader {
     /// Segment number of a message that was abandoned. Such a segment has no bytes.
-    pub(crate) const GIVEN_UP: u32 = u32::MAX;
+    pub(crate) const ABORTED: u32 = u32::MAX;
 
     /// Segment number `segment` of message `message` of its source part, which has `total` bytes.
     pub fn new(message: u32, segment: u32, total: u64) -> Self {

@@ -258,7 +258,7 @@ impl<'a> Pipes<'a> {
         if Flaw::KeepsBuffer.strikes() {
             return;
         }
-        engine.give_room(buffer.room);
+        engine.release_room(buffer.room);
         if let Some(slot) = self.buffers.iter_mut().find(|slot| slot.is_none()) {
             *slot = Some(buffer.memory);
         }
@@ -371,7 +371,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Arrivals for Source<'_, '
         match self.pipes.buffers.iter_mut().find_map(Option::take) {
             Some(memory) => Some(Buffer { memory, filled: 0, room }),
             None => {
-                self.engine.give_room(room);
+                self.engine.release_room(room);
                 None
             }
         }

@@ -269,7 +269,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Endpoint<'a, 
         // There are as many private pipes as parts.
         let bound = self.apply_pipe(part);
         debug_assert!(bound.is_ok(), "{bound:?}");
-        let place = self.engine.place_of(part).unwrap_or(usize::MAX);
+        let place = self.engine.slot_of(part).unwrap_or(usize::MAX);
         if let Some(owner) = self.part_states.get_mut(place) {
             *owner = PartState::of(part);
         }

@@ -232,7 +232,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Endpoint<'_, T, M
     }
 
     fn owner(&mut self, part: PartId) -> Option<&mut PartState> {
-        let place = self.engine.place_of(part)?;
+        let place = self.engine.slot_of(part)?;
         self.part_states.get_mut(place).filter(|owner| owner.part == Some(part))
     }
 

@@ -3,7 +3,7 @@
 
 use zerocopy::FromBytes;
 
-use super::link::{Label, MOST_MISSING, Missing, Work};
+use super::link::{Label, MAX_MISSING, Missing, Work};
 use super::relaying::NextHop;
 use super::{BUDGET, Engine, Event, PrivatePipes};
 use crate::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, Cdus, Malformed, Via, flag};
@@ -17,7 +17,7 @@ use crate::umb::{ArrivedBlock, BlockMemory};
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Takes completions from the transport, up to the budget.
     pub(super) fn poll_transport(&mut self, pipes: &mut impl PrivatePipes) -> u32 {
-        let (mut worked, mut looks_again) = (0, core::mem::take(&mut self.ran_out));
+        let (mut worked, mut looks_again) = (0, core::mem::take(&mut self.budget_spent));
         while worked < BUDGET as u32 {
             let Some(completion) = self.transport.poll_completion() else {
                 // A poll that did something will be followed by another; one that did nothing may be the last for a long time.
@@ -31,9 +31,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             };
             worked += 1;
             match completion {
-                Completion::Sent { peer, block } => self.sent(self.links.id(peer), block, false),
-                Completion::Failed { peer, block } => self.not_sent(self.links.id(peer), block),
-                Completion::Received { peer, block } => self.arrived(peer, block, pipes),
+                Completion::Sent { peer, block } => self.on_send_complete(self.links.id(peer), block, false),
+                Completion::Failed { peer, block } => self.on_unsent(self.links.id(peer), block),
+                Completion::Received { peer, block } => self.on_arrival(peer, block, pipes),
                 Completion::Unused { block, .. } => _ = self.unpost(block),
                 Completion::PeerFailed { peer, .. } => self.link_failed(self.links.id(peer), pipes),
                 Completion::PeerRestored { peer, session } => {
@@ -41,7 +41,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 }
             }
         }
-        self.ran_out = worked == BUDGET as u32;
+        self.budget_spent = worked == BUDGET as u32;
         worked
     }
 
@@ -56,25 +56,25 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    fn arrived(&mut self, peer: NodeId, block: ArrivedBlock, pipes: &mut impl PrivatePipes) {
+    fn on_arrival(&mut self, peer: NodeId, block: ArrivedBlock, pipes: &mut impl PrivatePipes) {
         let id = self.links.id(peer);
         if id == LinkId::NONE {
-            return self.refuse_stranger(peer, block, pipes);
+            return self.refuse_unlinked(peer, block, pipes);
         }
         if let Some(index) = self.umb.index_of(&block) {
-            self.note_filled(id, index);
+            self.on_filled(id, index);
         }
         match self.admit(id, &block) {
             Ok(Admitted::Data { label, wanted }) => {
-                self.take_in(id, (label, wanted), block, pipes);
+                self.receive_block(id, (label, wanted), block, pipes);
             }
-            other => self.take_no_data(id, other, block, pipes),
+            other => self.handle_non_data(id, other, block, pipes),
         }
     }
 
     /// Reads a control block, or records why a block was not admitted, and returns it.
     #[inline(never)]
-    fn take_no_data(
+    fn handle_non_data(
         &mut self,
         id: LinkId,
         what: Result<Admitted, Malformed>,
@@ -83,20 +83,20 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     ) {
         match what {
             Ok(Admitted::Control { round, wanted }) => {
-                self.requested(id, wanted);
+                self.record_demand(id, wanted);
                 self.read_control(id, round, &block, pipes);
             }
             Ok(Admitted::Data { .. } | Admitted::Stale) => self.counters.stale += 1,
-            Err(reason) => self.note_malformed(self.links.peer(id), reason, pipes),
+            Err(reason) => self.report_malformed(self.links.peer(id), reason, pipes),
         }
-        self.give_back(id, block);
+        self.return_block(id, block);
     }
 
     /// This topology has no link to the peer: returns its block.
     #[cold]
-    fn refuse_stranger(&mut self, peer: NodeId, block: ArrivedBlock, pipes: &mut impl PrivatePipes) {
-        self.look_at_stranger(peer, &block, pipes);
-        self.note_malformed(peer, Malformed::Address, pipes);
+    fn refuse_unlinked(&mut self, peer: NodeId, block: ArrivedBlock, pipes: &mut impl PrivatePipes) {
+        self.inspect_unlinked(peer, &block, pipes);
+        self.report_malformed(peer, Malformed::Address, pipes);
         self.return_to(peer, block);
     }
 
@@ -108,24 +108,24 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         fetch(bytes);
         // A single copy of the header, checked and used in place.
         let Ok((header, body)) = BlockHeader::read_from_prefix(bytes) else {
-            return Err(self.note_unreadable(id, Malformed::Truncated));
+            return Err(self.record_unreadable(id, Malformed::Truncated));
         };
         if let Err(reason) = check_header(&header, body, link.peer, self.config.node) {
-            return Err(self.note_unreadable(id, reason));
+            return Err(self.record_unreadable(id, reason));
         }
         if header.session() != link.session {
             return Ok(Admitted::Stale);
         }
-        let most = u64::from(self.config.row) + MOST_MISSING;
+        let most = u64::from(self.config.row) + MAX_MISSING;
         match link.numbers.accept(&header, link.posted, most) {
             Ok(Some(Missing::NOTHING)) => {}
             Ok(Some(missing)) => {
-                self.note_missing(id, missing);
+                self.record_missing(id, missing);
                 let Some(again) = self.links.data_mut(id) else { return Err(Malformed::Address) };
                 link = again;
             }
             Ok(None) => return Ok(Admitted::Stale),
-            Err(reason) => return Err(self.note_unreadable(id, reason)),
+            Err(reason) => return Err(self.record_unreadable(id, reason)),
         }
         let data = header.class() != BlockClass::Control;
         if data && !link.state.takes_data() {
@@ -139,7 +139,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 if data {
                     self.settle(id, 1);
                 } else {
-                    self.note_missed(id);
+                    self.on_missed_control(id);
                 }
                 return Err(reason);
             }
@@ -173,24 +173,24 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Records that blocks before this one are missing: their data is lost, and control messages are requested again.
     #[cold]
-    fn note_missing(&mut self, id: LinkId, missing: Missing) {
+    fn record_missing(&mut self, id: LinkId, missing: Missing) {
         self.counters.out_of_sequence += missing.unexplained;
         self.counters.blocks_delivered += missing.data;
         if missing.control > 0 {
-            self.note_missed(id);
+            self.on_missed_control(id);
         }
     }
 
     /// Counts an unreadable block, and asks the peer for a control block, whose numbers reveal what was lost.
     #[cold]
-    fn note_unreadable(&mut self, id: LinkId, reason: Malformed) -> Malformed {
+    fn record_unreadable(&mut self, id: LinkId, reason: Malformed) -> Malformed {
         if let Some(link) = self.links.get_mut(id) {
             link.numbers.unread += 1;
             if link.state.is_incompatible() {
                 // The block may have asked for this node's settings.
-                link.note_probe();
+                link.on_probe();
             } else {
-                self.tell(id, Control::Probe);
+                self.queue_control(id, Control::Probe);
             }
         }
         reason
@@ -205,21 +205,26 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Records how much credit the peer could use, and asks the policy whether to grant more.
-    fn requested(&mut self, id: LinkId, wanted: u32) {
+    fn record_demand(&mut self, id: LinkId, wanted: u32) {
         if self.links.get_mut(id).is_some_and(|link| link.recv.note_wanted(wanted)) {
             self.extend_recv(id, SpacePolicy::at_request);
         }
     }
 
     #[cold]
-    pub(super) fn note_malformed(&mut self, peer: NodeId, reason: Malformed, pipes: &mut impl PrivatePipes) {
+    pub(super) fn report_malformed(
+        &mut self,
+        peer: NodeId,
+        reason: Malformed,
+        pipes: &mut impl PrivatePipes,
+    ) {
         self.counters.malformed += 1;
         pipes.event(Event::Malformed { peer, reason });
     }
 
     /// Returns a block to its owner: the peer or, with posted arrival, the transport, for the next block.
     #[inline]
-    pub(super) fn give_back(&mut self, id: LinkId, block: ArrivedBlock) {
+    pub(super) fn return_block(&mut self, id: LinkId, block: ArrivedBlock) {
         if self.umb.index_of(&block).is_none() && !self.links.is_posted(id) {
             return self.return_to(self.links.peer(id), block);
         }
@@ -235,7 +240,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             // By contract, a return is refused only if the peer has failed; the block's memory is then the transport's concern.
             self.counters.lost_returns += 1;
             if !matches!(refused.op, Op::Return { .. }) {
-                self.handed_back(refused.op);
+                self.reclaim_op(refused.op);
             }
         }
     }
@@ -243,11 +248,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Handles a transport that hands back a different block than the one it refused. A block of this node goes where its row of
     /// UMBInfo-Tab assigns it; any other is dropped.
     #[cold]
-    pub(super) fn handed_back(&mut self, op: Op) {
+    pub(super) fn reclaim_op(&mut self, op: Op) {
         match op {
             Op::Send { peer, block } => {
                 self.counters.foreign_tokens += u64::from(self.umb.index_of(&block).is_some());
-                self.not_sent(self.links.id(peer), block);
+                self.on_unsent(self.links.id(peer), block);
             }
             Op::Recv { block, .. } => {
                 self.counters.foreign_tokens += u64::from(self.umb.index_of(&block).is_some());
@@ -258,7 +263,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 // A peer's block can be returned only by the operation that carries it.
                 self.counters.foreign_tokens += 1;
                 if let Ok(index) = self.umb.take_back(block) {
-                    let link = self.note_unposted(index);
+                    let link = self.on_unposted(index);
                     self.umb.give(index);
                     self.post_again(link);
                 }
@@ -267,7 +272,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// The transport accepts no more blocks for the peer: the link fails at the next poll.
-    pub(super) fn give_up(&mut self, id: LinkId) {
+    pub(super) fn schedule_link_failure(&mut self, id: LinkId) {
         self.links.mark(id, Work::FAIL);
     }
 
@@ -286,12 +291,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.agreement.link_down(self.now, peer, ended);
         self.wake_agreement();
         if was_up {
-            self.leave_peer(id, pipes);
+            self.close_link(id, pipes);
         } else if !was_down {
             // Nothing was queued for the peer, but data from it may have arrived before it was welcomed here.
             self.stop_streams(id, pipes);
             self.reserve_space(id);
-            self.empty_control(id);
+            self.clear_control(id);
         }
         self.vacate_unused(id);
     }
@@ -320,7 +325,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             self.post(id);
         }
         if member {
-            self.tell(id, Control::Welcome);
+            self.queue_control(id, Control::Welcome);
         }
     }
 }

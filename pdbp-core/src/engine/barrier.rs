@@ -41,13 +41,13 @@ impl Barrier {
     }
 
     /// By how many barriers a node is ahead of the last completed one.
-    fn beyond(&self, arrived: u32) -> u32 {
+    fn lead(&self, arrived: u32) -> u32 {
         Some(arrived.wrapping_sub(self.passed)).filter(|n| *n < u32::MAX / 2).unwrap_or(0)
     }
 
     /// Called when this node has become primary without knowing which barrier is next, and learns that a node has arrived at one:
     /// all barriers before it have completed.
-    fn learn(&mut self, links: &mut Links<'_>, arrived: u32) {
+    fn adopt_number(&mut self, links: &mut Links<'_>, arrived: u32) {
         self.unknown = false;
         self.passed = arrived.saturating_sub(1);
         self.arrived = self.passed;
@@ -55,15 +55,15 @@ impl Barrier {
         links
             .iter_mut()
             .filter(|link| link.id != own)
-            .for_each(|link| _ = link.tell(Control::Released { generation }));
+            .for_each(|link| _ = link.queue_control(Control::Released { generation }));
     }
 
     /// The same when no other member knows either: there has been no barrier.
-    fn learn_of_none(&mut self, links: &mut Links<'_>) {
+    fn adopt_none(&mut self, links: &mut Links<'_>) {
         let own = links.own;
         let knows = |link: &Link| link.id != own && link.state.is_member() && !link.asks_barrier;
         if self.unknown && !links.iter().any(knows) {
-            self.learn(links, 0);
+            self.adopt_number(links, 0);
         }
     }
 
@@ -75,12 +75,12 @@ impl Barrier {
     }
 
     /// Primary: notes that a node has arrived at barrier `generation`.
-    pub(super) fn note_arrival(&mut self, links: &mut Links<'_>, id: LinkId, generation: u32) {
+    pub(super) fn record_arrival(&mut self, links: &mut Links<'_>, id: LinkId, generation: u32) {
         if self.unknown {
-            self.learn(links, generation);
+            self.adopt_number(links, generation);
         }
         if let Some(link) = links.get_mut(id)
-            && (self.beyond(generation) > self.beyond(link.arrived) || link.arrived == 0)
+            && (self.lead(generation) > self.lead(link.arrived) || link.arrived == 0)
         {
             link.arrived = generation;
         }
@@ -90,20 +90,20 @@ impl Barrier {
     /// Primary: completes the barriers at which everyone who counts has arrived, and announces them.
     fn pass(&mut self, links: &mut Links<'_>) {
         let counts = |link: &&Link| !self.open || link.state.is_member();
-        let all = links.iter().filter(counts).map(|link| self.beyond(link.arrived)).min().unwrap_or(0);
+        let all = links.iter().filter(counts).map(|link| self.lead(link.arrived)).min().unwrap_or(0);
         self.passed = self.passed.wrapping_add(all);
         // Includes nodes that missed the announcement because the primary that made it has failed.
         let (generation, own) = (self.passed, links.own);
         for link in links.iter_mut().filter(|link| link.id != own) {
             if all > 0 || (generation != 0 && link.arrived == generation) {
-                link.tell(Control::Released { generation });
+                link.queue_control(Control::Released { generation });
             }
         }
-        self.tell_lost(links);
+        self.announce_lost(links);
     }
 
     /// Notes that, according to the primary, barrier `generation` will not complete.
-    pub(super) fn note_lost(&mut self, generation: u32, node: NodeId) {
+    pub(super) fn record_lost(&mut self, generation: u32, node: NodeId) {
         self.lost = Some((generation, node));
     }
 
@@ -113,16 +113,16 @@ impl Barrier {
     }
 
     /// Primary: tells the nodes waiting at the next barrier which node failed before arriving there.
-    fn tell_lost(&self, links: &mut Links<'_>) {
+    fn announce_lost(&self, links: &mut Links<'_>) {
         if self.open {
             return;
         }
-        let waits = |link: &Link| self.beyond(link.arrived) > 0;
+        let waits = |link: &Link| self.lead(link.arrived) > 0;
         let lost = links.iter().find(|link| !link.is_up() && !waits(link)).map(|link| link.peer);
         let Some(node) = lost else { return };
         let (generation, own) = (self.passed.wrapping_add(1), links.own);
         for link in links.iter_mut().filter(|link| link.id != own && waits(link)) {
-            link.tell(Control::Lost { generation, node });
+            link.queue_control(Control::Lost { generation, node });
         }
     }
 
@@ -140,7 +140,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// this once per node and barrier and, in an open cluster ([`Config::voters`]), not before [`is_ready`](Self::is_ready).
     pub fn arrive(&mut self) -> u32 {
         self.barrier.arrived = self.barrier.arrived.wrapping_add(1);
-        self.say_arrival();
+        self.announce_arrival();
         self.barrier.arrived
     }
 
@@ -166,29 +166,29 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         })
     }
 
-    fn say_arrival(&mut self) {
+    fn announce_arrival(&mut self) {
         let (me, generation) = (self.config.node, self.barrier.arrived);
         match self.master() {
             Some(master) if master == me => {
                 let own = self.links.own;
-                self.barrier.note_arrival(&mut self.links, own, generation);
+                self.barrier.record_arrival(&mut self.links, own, generation);
             }
-            Some(master) => self.tell(self.links.id(master), Control::Arrived { generation }),
+            Some(master) => self.queue_control(self.links.id(master), Control::Arrived { generation }),
             // The next primary will be told.
             None => {}
         }
     }
 
     /// Handles the failure of a link, which may lead to the node that all others wait for.
-    pub(super) fn note_lost_link(&mut self) {
+    pub(super) fn on_link_lost(&mut self) {
         if self.is_master() {
-            self.barrier.tell_lost(&mut self.links);
+            self.barrier.announce_lost(&mut self.links);
         }
     }
 
     /// Handles the arrival or departure of a node. In an open cluster, its earlier arrivals no longer count, and it may be the
     /// node that all others wait for.
-    pub(super) fn count_members(&mut self, node: NodeId) {
+    pub(super) fn on_member_change(&mut self, node: NodeId) {
         if !self.barrier.open {
             return;
         }
@@ -196,7 +196,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             (link.arrived, link.asks_barrier) = (0, false);
         }
         if self.is_master() {
-            self.barrier.learn_of_none(&mut self.links);
+            self.barrier.adopt_none(&mut self.links);
             self.barrier.pass(&mut self.links);
         }
     }
@@ -207,46 +207,46 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// This node was admitted. If others did not wait for it in the meantime, it asks which barrier is next.
-    pub(super) fn ask_barrier(&mut self) {
+    pub(super) fn request_barrier(&mut self) {
         self.barrier.unknown = self.barrier.open && !self.is_master();
-        self.say_arrival_again();
+        self.repeat_arrival();
     }
 
     /// Primary: answers a node that asks which barrier is next. The node is a member, so no barrier completes until it has
     /// arrived.
-    pub(super) fn asked_for_barrier(&mut self, id: LinkId) {
+    pub(super) fn on_barrier_request(&mut self, id: LinkId) {
         if !self.barrier.unknown {
             let generation = self.barrier.passed;
-            return self.tell(id, Control::Released { generation });
+            return self.queue_control(id, Control::Released { generation });
         }
         if let Some(link) = self.links.get_mut(id) {
             link.asks_barrier = true;
         }
-        self.barrier.learn_of_none(&mut self.links);
+        self.barrier.adopt_none(&mut self.links);
     }
 
     /// Handles the primary's report that barrier `generation` has completed.
-    pub(super) fn released(&mut self, generation: u32) {
+    pub(super) fn on_released(&mut self, generation: u32) {
         self.barrier.release(generation);
         let was_unknown = core::mem::take(&mut self.barrier.unknown);
         if self.barrier.open && self.barrier.has_passed(self.barrier.arrived) {
             // Others passed barriers while this node was not a member.
             self.barrier.arrived = self.barrier.passed;
         } else if was_unknown {
-            self.say_arrival();
+            self.announce_arrival();
         }
     }
 
     /// Repeats this node's arrival: the primary may not know that it is waiting at a barrier.
-    pub(super) fn say_arrival_again(&mut self) {
+    pub(super) fn repeat_arrival(&mut self) {
         if self.barrier.unknown {
             if let Some(master) = self.master() {
-                self.tell(self.links.id(master), Control::BarrierRequest);
+                self.queue_control(self.links.id(master), Control::BarrierRequest);
             }
             return;
         }
         if !self.barrier.has_passed(self.barrier.arrived) {
-            self.say_arrival();
+            self.announce_arrival();
         }
     }
 
@@ -255,11 +255,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub(super) fn restart_barrier(&mut self) {
         self.barrier.start_term(&mut self.links);
         if self.barrier.unknown && self.is_master() {
-            self.barrier.learn_of_none(&mut self.links);
+            self.barrier.adopt_none(&mut self.links);
         } else if self.barrier.unknown {
-            self.say_arrival_again();
+            self.repeat_arrival();
         } else if self.barrier.arrived > 0 || self.barrier.open {
-            self.say_arrival();
+            self.announce_arrival();
         }
     }
 }
@@ -288,10 +288,10 @@ mod tests {
     fn it_is_passed_when_the_last_arrives() {
         let (mut barrier, mut links) = (Barrier::default(), links());
         for node in [2, 0] {
-            barrier.note_arrival(&mut links, id(node), 1);
+            barrier.record_arrival(&mut links, id(node), 1);
             assert!(!barrier.has_passed(1));
         }
-        barrier.note_arrival(&mut links, id(1), 1);
+        barrier.record_arrival(&mut links, id(1), 1);
         assert!(barrier.has_passed(1) && !barrier.has_passed(2));
         let told = links.iter().filter(|link| link.control.has_messages()).count();
         assert_eq!(told, 2, "the node itself needs no message");
@@ -301,11 +301,11 @@ mod tests {
     fn a_new_primary_learns_from_the_greatest_number() {
         let (mut barrier, mut links) = (Barrier { arrived: 4, passed: 3, ..Barrier::default() }, links());
         barrier.start_term(&mut links);
-        barrier.note_arrival(&mut links, id(0), 4);
-        barrier.note_arrival(&mut links, id(1), 4);
+        barrier.record_arrival(&mut links, id(0), 4);
+        barrier.record_arrival(&mut links, id(1), 4);
         // A repeated, outdated message does not undo anything.
-        barrier.note_arrival(&mut links, id(1), 3);
-        barrier.note_arrival(&mut links, id(2), 4);
+        barrier.record_arrival(&mut links, id(1), 3);
+        barrier.record_arrival(&mut links, id(2), 4);
         assert!(barrier.has_passed(4));
     }
 
@@ -315,7 +315,7 @@ mod tests {
             (Barrier { arrived: u32::MAX, passed: u32::MAX, ..Barrier::default() }, links());
         links.iter_mut().for_each(|link| link.arrived = u32::MAX);
         for node in 0..3 {
-            barrier.note_arrival(&mut links, id(node), 0);
+            barrier.record_arrival(&mut links, id(node), 0);
         }
         assert!(barrier.has_passed(0) && barrier.has_passed(u32::MAX));
         barrier.release(u32::MAX);

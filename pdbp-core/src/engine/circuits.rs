@@ -24,14 +24,14 @@ use super::{Delivery, Engine, Event, PrivatePipes, StreamTag};
 use crate::cdu::{BlockClass, BlockHeader, Cdus, Malformed, Train, Via, flag};
 use crate::id::{NodeId, PartId, StreamNo};
 use crate::mesp::Control;
-use crate::pipe::{Carried, Relayed, Stage, StreamEntry};
+use crate::pipe::{Relayed, Stage, StreamEntry, StreamUse};
 use crate::policy::SpacePolicy;
 use crate::routing::LinkId;
 use crate::transport::Transport;
 use crate::umb::{BlockMemory, OpenBlock};
 
 /// The link on which a stream arrives, and the number of its pipe or circuit there.
-type Place = (LinkId, u16);
+type CircuitId = (LinkId, u16);
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Returns the next hop of a stream block that arrived from the node `from`.
@@ -50,14 +50,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         &mut self,
         block: &Delivery,
         via: Via,
-        place: Place,
+        place: CircuitId,
         pipes: &mut impl PrivatePipes,
     ) -> Routed {
         let Some((header, train, bytes)) = train_of(block) else { return Routed::Done };
         let (number, segment) = (StreamNo(header.stream.get()), header.segment.get());
         let (first, last) = (header.has(flag::FIRST) && segment == 0, header.has(flag::LAST));
         let parts = (train.source_part(), header.part.get());
-        if first && !self.begin_relaying(place, number, via, parts, pipes) {
+        if first && !self.open_relayed(place, number, via, parts, pipes) {
             return Routed::Blocked;
         }
         let next = self.links.id(via.dest);
@@ -72,7 +72,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 self.forget_relayed(place);
             }
             if !is_bare_end(header, &train) {
-                self.lose(via, 1, pipes);
+                self.drop_relayed(via, 1, pipes);
             }
             return Routed::Done;
         }
@@ -81,7 +81,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if !out.copy_segment(bytes) {
             // Too long for this node's blocks: the sender's are larger.
             self.submit(out);
-            self.note_malformed(via.origin, Malformed::Length, pipes);
+            self.report_malformed(via.origin, Malformed::Length, pipes);
             self.stop_relaying(place);
             return Routed::Done;
         }
@@ -94,7 +94,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             relayed.segment = segment.wrapping_add(1);
             if last {
                 relayed.stage = Stage::Over;
-                self.streams.take_back(next, circuit);
+                self.streams.release_circuit(next, circuit);
                 self.forget_relayed(place);
             }
         }
@@ -102,9 +102,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Gives a new stream its circuit, or stops the stream. Returns `false` if the previous stream of the pipe has not ended yet.
-    fn begin_relaying(
+    fn open_relayed(
         &mut self,
-        place: Place,
+        place: CircuitId,
         number: StreamNo,
         via: Via,
         (source, dest): (u16, u16),
@@ -118,23 +118,24 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if !self.end_relayed(place) {
             return false;
         }
-        let circuit = if !self.links.is_up(next) { None } else { self.streams.lend(next) };
+        let circuit = if !self.links.is_up(next) { None } else { self.streams.take_circuit(next) };
         let stage = if circuit.is_some() { Stage::Open } else { Stage::Stopped };
         let answer = Some(circuit.is_some());
         let circuit = circuit.unwrap_or(0);
-        let relayed = Relayed { number, next, circuit, source, dest, segment: 0, stage, answer, told: None };
+        let relayed =
+            Relayed { number, next, circuit, source, dest, segment: 0, stage, answer, last_answer: None };
         let Some(entry) = self.streams.entry(place.0, place.1) else { return true };
-        if let Carried::Local(mapping) = core::mem::replace(entry, Carried::Relayed(relayed)) {
+        if let StreamUse::Local(mapping) = core::mem::replace(entry, StreamUse::Relayed(relayed)) {
             // A stream to this node that has not reached its end.
             pipes.event(Event::StreamBroken { mapping });
         }
-        self.owe_answer(place.0);
+        self.queue_answer(place.0);
         true
     }
 
     /// Ends the stream relayed from a pipe, if any, because the pipe has a new one. Returns `false` if its destination or its
     /// source has not been notified yet.
-    pub(super) fn end_relayed(&mut self, place: Place) -> bool {
+    pub(super) fn end_relayed(&mut self, place: CircuitId) -> bool {
         let gone = !self.links.is_up(place.0);
         let Some(relayed) = self.streams.relayed(place.0, place.1) else { return true };
         if relayed.answer.is_some() && !gone {
@@ -148,7 +149,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Notifies the destination of a broken stream. Returns `false` if there is no room for that now.
-    fn break_stream(&mut self, place: Place) -> bool {
+    fn break_stream(&mut self, place: CircuitId) -> bool {
         let broken = self.streams.relayed(place.0, place.1).filter(|p| p.stage == Stage::Broken);
         let Some(&mut Relayed { number, next, circuit, source, dest, segment, .. }) = broken else {
             return true;
@@ -161,7 +162,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 return false;
             }
         }
-        self.streams.take_back(next, circuit);
+        self.streams.release_circuit(next, circuit);
         if let Some(relayed) = self.streams.relayed(place.0, place.1) {
             relayed.stage = Stage::Over;
         }
@@ -171,7 +172,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Notifies readers of broken or aborted streams, as long as there is room.
     pub(super) fn break_streams(&mut self) -> u32 {
-        if !core::mem::take(&mut self.breaking) {
+        if !core::mem::take(&mut self.has_broken_streams) {
             return 0;
         }
         let mut worked = self.end_own_streams();
@@ -179,9 +180,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             for group in 0..self.config.stream_pipes {
                 let broken = |p: &&mut Relayed| p.stage == Stage::Broken;
                 if self.streams.relayed(row, group).filter(broken).is_some() {
-                    let told = self.break_stream((row, group));
-                    worked += u32::from(told);
-                    self.breaking |= !told;
+                    let last_answer = self.break_stream((row, group));
+                    worked += u32::from(last_answer);
+                    self.has_broken_streams |= !last_answer;
                 }
             }
         }
@@ -189,14 +190,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Stops a stream that this node cannot relay; its source and its destination will be notified.
-    fn stop_relaying(&mut self, place: Place) {
+    fn stop_relaying(&mut self, place: CircuitId) {
         let Some(relayed) = self.streams.relayed(place.0, place.1) else { return };
         (relayed.stage, relayed.answer) = (Stage::Broken, Some(false));
-        self.breaking = true;
-        self.owe_answer(place.0);
+        self.has_broken_streams = true;
+        self.queue_answer(place.0);
     }
 
-    fn owe_answer(&mut self, to: LinkId) {
+    fn queue_answer(&mut self, to: LinkId) {
         if let Some(link) = self.links.get_mut(to) {
             link.control.owes_answers = true;
         }
@@ -216,7 +217,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 }
             }
         }
-        streams.take_back_all(to);
+        streams.release_all_circuits(to);
     }
 
     /// Ends the streams that arrive over the link of a failed peer.
@@ -225,20 +226,20 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             link.recv.ending = None;
         }
         for entry in self.streams.row(from) {
-            match &mut entry.carried {
-                Carried::Nothing => continue,
-                Carried::Local(mapping) => pipes.event(Event::StreamBroken { mapping: *mapping }),
+            match &mut entry.stream_use {
+                StreamUse::Nothing => continue,
+                StreamUse::Local(mapping) => pipes.event(Event::StreamBroken { mapping: *mapping }),
                 // The source can no longer be notified, but the destination can.
-                Carried::Relayed(relayed)
+                StreamUse::Relayed(relayed)
                     if relayed.stage == Stage::Open || relayed.stage == Stage::Broken =>
                 {
-                    (relayed.stage, relayed.answer, relayed.told) = (Stage::Broken, None, None);
-                    self.breaking = true;
+                    (relayed.stage, relayed.answer, relayed.last_answer) = (Stage::Broken, None, None);
+                    self.has_broken_streams = true;
                     continue;
                 }
-                Carried::Relayed(_) | Carried::Ended { .. } => {}
+                StreamUse::Relayed(_) | StreamUse::Ended { .. } => {}
             }
-            entry.carried = Carried::Nothing;
+            entry.stream_use = StreamUse::Nothing;
         }
         let peer = self.links.peer(from);
         self.orphan_rooms(peer);
@@ -246,7 +247,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Frees the entry of a stream that has ended, once its source has been notified.
-    fn forget_relayed(&mut self, place: Place) {
+    fn forget_relayed(&mut self, place: CircuitId) {
         if let Some(entry) = self.streams.entry(place.0, place.1) {
             forget(entry);
         }
@@ -256,31 +257,31 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 /// Packs the answers owed to the sources of a row's streams. Returns `false` if there is not enough room for all of them.
 pub(super) fn answer_streams(row: &mut [StreamEntry], mut pack: impl FnMut(&Control) -> bool) -> bool {
     for (entry, group) in row.iter_mut().zip(0..) {
-        let (number, taken) = match &entry.carried {
-            Carried::Relayed(Relayed { number, answer: Some(taken), .. }) => (*number, *taken),
-            Carried::Ended { number, told, owed: true } => (*number, *told),
+        let (number, taken) = match &entry.stream_use {
+            StreamUse::Relayed(Relayed { number, answer: Some(taken), .. }) => (*number, *taken),
+            StreamUse::Ended { number, last_answer, owed: true } => (*number, *last_answer),
             _ => continue,
         };
         if !pack(&Control::StreamAnswer { group, number: number.0, taken }) {
             return false;
         }
-        match &mut entry.carried {
-            Carried::Relayed(relayed) => (relayed.answer, relayed.told) = (None, Some(taken)),
-            Carried::Ended { owed, .. } => *owed = false,
+        match &mut entry.stream_use {
+            StreamUse::Relayed(relayed) => (relayed.answer, relayed.last_answer) = (None, Some(taken)),
+            StreamUse::Ended { owed, .. } => *owed = false,
             _ => {}
         }
-        forget(&mut entry.carried);
+        forget(&mut entry.stream_use);
     }
     true
 }
 
 /// Notes that answers about a row's streams may have been lost and are owed again. Returns whether there are any.
-pub(super) fn answer_again(row: &mut [StreamEntry]) -> bool {
+pub(super) fn requeue_answers(row: &mut [StreamEntry]) -> bool {
     let mut some = false;
     for entry in row.iter_mut() {
-        match &mut entry.carried {
-            Carried::Relayed(relayed) => relayed.answer = relayed.answer.or(relayed.told),
-            Carried::Ended { owed, .. } => *owed = true,
+        match &mut entry.stream_use {
+            StreamUse::Relayed(relayed) => relayed.answer = relayed.answer.or(relayed.last_answer),
+            StreamUse::Ended { owed, .. } => *owed = true,
             _ => continue,
         }
         some = true;
@@ -288,13 +289,17 @@ pub(super) fn answer_again(row: &mut [StreamEntry]) -> bool {
     some
 }
 
-fn forget(entry: &mut Carried) {
-    if let Carried::Relayed(relayed) = entry
+fn forget(entry: &mut StreamUse) {
+    if let StreamUse::Relayed(relayed) = entry
         && relayed.stage == Stage::Over
         && relayed.answer.is_none()
     {
-        let Relayed { number, told, .. } = *relayed;
-        *entry = told.map_or(Carried::Nothing, |told| Carried::Ended { number, told, owed: false });
+        let Relayed { number, last_answer, .. } = *relayed;
+        *entry = last_answer.map_or(StreamUse::Nothing, |last_answer| StreamUse::Ended {
+            number,
+            last_answer,
+            owed: false,
+        });
     }
 }
 

@@ -1,6 +1,6 @@
 //! Sizes and times of an engine.
 
-use super::control_queue::SPARE_PLACES;
+use super::control_queue::CONTROL_CAPACITY;
 use crate::agreement::{self, Start};
 use crate::cdu::{BLOCK_HEADER, Packer, VIA_HEADER};
 use crate::id::NodeId;
@@ -237,7 +237,7 @@ impl Config {
     /// The largest valid [`local_parts`](Self::local_parts): ensures that a reused slot gets a different number in messages.
     pub const MAX_PARTS: u16 = (1 << 15) - 1;
     /// The smallest valid [capacity](crate::Transport::capacity) of a link: one block of data and two of control.
-    pub const MIN_CAPACITY: usize = 1 + SPARE_PLACES as usize;
+    pub const MIN_CAPACITY: usize = 1 + CONTROL_CAPACITY as usize;
 
     /// Checks that a transport belongs to this node and carries its blocks.
     pub(super) fn check_transport(&self, transport: &Capabilities) -> Result<(), ConfigError> {

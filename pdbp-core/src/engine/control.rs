@@ -46,51 +46,51 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Notes that the agreement has something to do, and perhaps to send.
     pub(super) fn wake_agreement(&mut self) {
-        self.stirred = true;
+        self.control_dirty = true;
         self.agreement_due = Some(self.now);
     }
 
     /// Repeats control messages when data may go to the peer again: anything the two reported to each other about barriers and
     /// termination may have been lost.
-    pub(super) fn say_again(&mut self, id: LinkId) {
-        self.stirred = true;
+    pub(super) fn resend_control(&mut self, id: LinkId) {
+        self.control_dirty = true;
         if self.is_master() {
             if let Some(link) = self.links.get_mut(id)
-                && let Some(request) = self.termination.missing(&link.tally)
+                && let Some(request) = self.termination.pending_request(&link.tally)
             {
-                link.tell(request);
+                link.queue_control(request);
             }
         } else if self.master() == Some(self.links.peer(id)) {
             self.termination.ask_again(&mut self.links);
-            self.say_arrival_again();
+            self.repeat_arrival();
         }
     }
 
     /// Queues a control message for a peer.
-    pub(super) fn tell(&mut self, id: LinkId, message: Control) {
+    pub(super) fn queue_control(&mut self, id: LinkId, message: Control) {
         if let Some(link) = self.links.get_mut(id) {
-            self.counters.dropped_control += u64::from(!link.tell(message));
+            self.counters.dropped_control += u64::from(!link.queue_control(message));
         }
     }
 
     /// Lets the agreement do whatever is due, and acts on its events.
     fn advance_agreement(&mut self, pipes: &mut impl PrivatePipes) {
         let now = self.now;
-        if !core::mem::replace(&mut self.begun, true) {
+        if !core::mem::replace(&mut self.is_started, true) {
             self.agreement.begin(now);
             self.agreement_due = Some(now);
         }
-        self.ask_next();
+        self.submit_next();
         self.agreement_due = self.agreement.tick(now, &mut self.tables);
         while let Some(event) = self.agreement.next_event() {
-            self.stirred = true;
+            self.control_dirty = true;
             match event {
-                agreement::Event::Answered { number, accepted } => self.answered(number, accepted, pipes),
+                agreement::Event::Answered { number, accepted } => self.on_answer(number, accepted, pipes),
                 agreement::Event::MemberDown(node) if node == self.config.node => {}
-                agreement::Event::MemberDown(node) => self.follow_member(node, false, pipes),
-                agreement::Event::MemberUp(node) if node == self.config.node => self.let_in(pipes),
-                agreement::Event::MemberUp(node) => self.follow_member(node, true, pipes),
-                agreement::Event::Expelled => self.expelled(pipes),
+                agreement::Event::MemberDown(node) => self.on_membership_change(node, false, pipes),
+                agreement::Event::MemberUp(node) if node == self.config.node => self.on_admitted(pipes),
+                agreement::Event::MemberUp(node) => self.on_membership_change(node, true, pipes),
+                agreement::Event::Expelled => self.on_expelled(pipes),
                 agreement::Event::NewPrimary { node, epoch } => {
                     self.termination.start_term(&mut self.links);
                     self.restart_barrier();
@@ -99,26 +99,26 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
         }
         self.vacate_places();
-        self.follow_term();
+        self.report_primary();
     }
 
     /// Handles the members' decision to admit another node or to declare it down.
-    fn follow_member(&mut self, node: NodeId, member: bool, pipes: &mut impl PrivatePipes) {
-        self.note_member(node, member, pipes);
+    fn on_membership_change(&mut self, node: NodeId, member: bool, pipes: &mut impl PrivatePipes) {
+        self.update_member(node, member, pipes);
         if !member {
-            self.leave_place(node);
+            self.release_place(node);
         }
-        self.count_members(node);
+        self.on_member_change(node);
         pipes.event(if member { Event::NodeUp { node } } else { Event::NodeDown { node } });
     }
 
     /// Handles a node that has become a member or has ceased to be one. Without a link to it, this node learns of that from the
     /// agreement alone.
-    fn note_member(&mut self, node: NodeId, member: bool, pipes: &mut impl PrivatePipes) {
+    fn update_member(&mut self, node: NodeId, member: bool, pipes: &mut impl PrivatePipes) {
         match self.links.id(node) {
             LinkId::NONE if member => pipes.event(Event::PeerRestored { peer: node }),
             LinkId::NONE => {
-                self.lose_room_requests(|dest| dest == node, LinkId::NONE);
+                self.fail_room_requests(|dest| dest == node, LinkId::NONE);
                 self.orphan_rooms(node);
                 pipes.event(Event::PeerFailed { peer: node, undelivered: 0 });
                 pipes.event(Event::FlushWanted);
@@ -134,40 +134,40 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// This node is a member again.
-    fn let_in(&mut self, pipes: &mut impl PrivatePipes) {
+    fn on_admitted(&mut self, pipes: &mut impl PrivatePipes) {
         for peer in self.others() {
             let member = self.agreement.is_member(peer);
-            self.note_member(peer, member, pipes);
+            self.update_member(peer, member, pipes);
         }
-        self.ask_barrier();
+        self.request_barrier();
         pipes.event(Event::NodeUp { node: self.config.node });
     }
 
     /// This node is not a member. It has no peers until it is readmitted, and then registers its parts anew.
-    fn expelled(&mut self, pipes: &mut impl PrivatePipes) {
+    fn on_expelled(&mut self, pipes: &mut impl PrivatePipes) {
         for peer in self.others() {
-            self.note_member(peer, false, pipes);
+            self.update_member(peer, false, pipes);
         }
         self.leave_barriers();
-        self.requests.relist();
+        self.requests.reregister();
         pipes.event(Event::Expelled);
     }
 
     /// Whether [`advance_control`](Self::advance_control) may have something to do. Checks two flags and a time, regardless of
     /// the number of nodes.
     #[inline]
-    pub(super) fn is_stirred(&self) -> bool {
-        self.stirred || self.agreement.has_news() || self.agreement_due.is_some_and(|at| at <= self.now)
+    pub(super) fn is_control_dirty(&self) -> bool {
+        self.control_dirty || self.agreement.has_news() || self.agreement_due.is_some_and(|at| at <= self.now)
     }
 
     /// Takes the next steps that depend only on this node's state, and notifies the host of forgotten parts.
     #[inline(never)]
     pub(super) fn advance_control(&mut self, pipes: &mut impl PrivatePipes) {
         self.advance_agreement(pipes);
-        if self.stirred {
-            self.stirred = self.requests.is_busy() | self.advance_termination(pipes);
+        if self.control_dirty {
+            self.control_dirty = self.requests.is_busy() | self.advance_termination(pipes);
         }
-        self.tell_forgotten(pipes);
+        self.report_forgotten(pipes);
     }
 
     /// Reads the messages of a control block.
@@ -183,7 +183,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         for train in Cdus::new(body) {
             let Ok(train) = train else {
                 self.counters.malformed += 1;
-                self.note_missed(id);
+                self.on_missed_control(id);
                 return;
             };
             for message in train.messages() {
@@ -205,10 +205,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         match command {
             // The same in all rounds.
             SETTINGS => return self.read_protocol(peer, message, pipes),
-            _ if matches!(control, Some(Control::Probe)) => return link.note_probe(),
+            _ if matches!(control, Some(Control::Probe)) => return link.on_probe(),
             // The peer has not learnt yet that it need not send more.
             _ if link.state.is_incompatible() => return,
-            _ if link.round.is_void(round) => return,
+            _ if link.round.is_cancelled(round) => return,
             _ if link.state.is_unknown() => {}
             AGREEMENT => {
                 if let Some(message) = agreement::Message::decode(message) {
@@ -222,38 +222,38 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 }
             }
         }
-        self.note_missed(id);
-        self.note_malformed(peer, Malformed::Field, pipes);
+        self.on_missed_control(id);
+        self.report_malformed(peer, Malformed::Field, pipes);
     }
 
     pub(super) fn handle_control(&mut self, id: LinkId, message: Control, pipes: &mut impl PrivatePipes) {
         let Some(link) = self.links.get_mut(id) else { return };
         let (from, primary) = (link.peer, self.agreement.primary());
         let (is_master, of_master) = (primary == Some(self.config.node), primary == Some(from));
-        self.stirred = true;
+        self.control_dirty = true;
         match message {
             Control::Arrived { generation } if is_master => {
-                self.barrier.note_arrival(&mut self.links, id, generation);
+                self.barrier.record_arrival(&mut self.links, id, generation);
             }
-            Control::BarrierRequest if is_master => self.asked_for_barrier(id),
-            Control::Released { generation } if of_master => self.released(generation),
-            Control::Lost { generation, node } if of_master => self.barrier.note_lost(generation, node),
-            Control::QuietRequest { number } if is_master => self.termination.note_request(link, number),
+            Control::BarrierRequest if is_master => self.on_barrier_request(id),
+            Control::Released { generation } if of_master => self.on_released(generation),
+            Control::Lost { generation, node } if of_master => self.barrier.record_lost(generation, node),
+            Control::QuietRequest { number } if is_master => self.termination.on_request(link, number),
             // A node that has long not heard from its primary answers too: it will not be asked again.
             Control::CountRequest { wave } if primary.is_none_or(|node| node == from) => {
-                self.asked_for_count(id, wave, pipes);
+                self.on_count_request(id, wave, pipes);
             }
             Control::Count { wave, sent, delivered, open } if is_master => {
-                self.termination.note_count(link, wave, Count { sent, delivered, open });
+                self.termination.on_count(link, wave, Count { sent, delivered, open });
             }
             Control::Quiet { number } if of_master => {
-                self.termination.note_answer(&mut self.links, number);
+                self.termination.on_answer(&mut self.links, number);
             }
-            Control::Welcome => self.welcomed(id, pipes),
+            Control::Welcome => self.on_welcome(id, pipes),
             Control::StreamAnswer { group, number, taken } => {
                 self.stream_answered(from, (group, StreamNo(number)), taken, pipes);
             }
-            Control::Room { to, number, dest, limit } => self.room_answered(to, number, dest, limit),
+            Control::Room { to, number, dest, limit } => self.on_room_answer(to, number, dest, limit),
             // From or for a former master. Or this node does not know the master yet; it will be told again once it does.
             _ => self.counters.misdirected += u64::from(primary.is_some()),
         }

@@ -19,9 +19,9 @@ use crate::umb::{BlockMemory, BlockState, SealedBlock};
 
 /// Number of message kinds that can wait at a time.
 const KINDS: usize = 10;
-/// Places of a link's [capacity](Transport::capacity) that data leaves to control blocks. With one, control blocks would wait for
+/// Slots of a link's [capacity](Transport::capacity) that data leaves to control blocks. With one, control blocks would wait for
 /// nothing but polls of the peer; with two, the next one leaves while the first is on its way back.
-pub(super) const SPARE_PLACES: u32 = 2;
+pub(super) const CONTROL_CAPACITY: u32 = 2;
 
 /// Everything to be reported to a peer, apart from messages of the agreement.
 #[derive(Debug, Default)]
@@ -93,16 +93,16 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub(super) fn pump_control(&mut self, idle: bool) -> u32 {
         let news = self.agreement.has_news();
         // Unless something has changed since the last time no peer needed anything, a poll need not check each link.
-        if news || self.links.are_touched() { self.look_at_links(news, idle) } else { 0 }
+        if news || self.links.is_dirty() { self.scan_links(news, idle) } else { 0 }
     }
 
     #[inline(never)]
-    fn look_at_links(&mut self, news: bool, idle: bool) -> u32 {
+    fn scan_links(&mut self, news: bool, idle: bool) -> u32 {
         // A single flag tells whether the agreement has a message for anyone.
         let talks = news && self.agreement.next_receiver(|_| true).is_some();
         let (mut wants, mut may_want) = (false, talks);
         for link in self.links.iter() {
-            wants |= self.is_to_get_control(link, (idle, talks));
+            wants |= self.needs_control(link, (idle, talks));
             // On links with posted blocks, there may be news once nothing else is left to do.
             may_want |= !idle && link.posted && link.id != self.links.own;
         }
@@ -110,7 +110,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return self.send_controls((idle, talks));
         }
         if !may_want {
-            self.links.settle();
+            self.links.mark_clean();
         }
         0
     }
@@ -134,12 +134,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Returns the first link in a range whose peer is to get a control block.
     fn next_with_control(&self, range: Range<usize>, what: (bool, bool)) -> Option<LinkId> {
-        let wants = |link: &&Link| self.is_to_get_control(link, what);
+        let wants = |link: &&Link| self.needs_control(link, what);
         self.links.range(range).iter().find(wants).map(|link| link.id)
     }
 
     #[inline(always)]
-    fn is_to_get_control(&self, link: &Link, (idle, talks): (bool, bool)) -> bool {
+    fn needs_control(&self, link: &Link, (idle, talks): (bool, bool)) -> bool {
         if link.id == self.links.own {
             return false;
         }
@@ -157,8 +157,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let share = self.config.control_blocks / self.links.peers().max(1);
         for _ in 0..BUDGET {
             let sent = self.flush_control_queue(id);
-            let link = self.links.get(id).filter(|link| sent && self.is_to_get_control(link, what));
-            if link.is_none_or(|link| link.numbers.control_away >= share) {
+            let link = self.links.get(id).filter(|link| sent && self.needs_control(link, what));
+            if link.is_none_or(|link| link.numbers.control_in_flight >= share) {
                 break;
             }
             let Some(index) = self.control_blocks.pop_front(&mut self.umb) else { break };

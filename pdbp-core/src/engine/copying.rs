@@ -32,7 +32,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Whether to copy the pieces of a block that has arrived on a link and is already counted there.
-    pub(super) fn copies_out(&self, id: LinkId, label: &Label) -> bool {
+    pub(super) fn should_copy(&self, id: LinkId, label: &Label) -> bool {
         let Some(link) = self.links.get(id) else { return false };
         if label.class == BlockClass::Control || label.length as usize > self.copies.longest() {
             return false;
@@ -67,7 +67,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 self.counters.copied += 1;
                 true
             }
-            Err(back) => self.refused(back, (place, 0), to),
+            Err(back) => self.take_refused(back, (place, 0), to),
         })
     }
 

@@ -16,13 +16,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let (peer, was_up, was_down) = (link.peer, link.is_up(), link.state.is_down());
         link.state.set_member(member);
         if member {
-            self.tell(id, Control::Welcome);
+            self.queue_control(id, Control::Welcome);
             self.open_link(id, pipes);
             return;
         }
         // Whatever the peer was told on this link no longer counts, nor does anything it still sends.
         if was_up {
-            self.leave_peer(id, pipes);
+            self.close_link(id, pipes);
         }
         if !was_down {
             self.transport.disconnect(peer);
@@ -30,7 +30,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Notes that the peer accepts data from this node.
-    pub(super) fn welcomed(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
+    pub(super) fn on_welcome(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
         if let Some(link) = self.links.get_mut(id).filter(|link| !link.is_up()) {
             link.state.welcome();
             self.open_link(id, pipes);
@@ -41,7 +41,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     fn open_link(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
         if self.links.is_up(id) {
             self.restore_space(id);
-            self.say_again(id);
+            self.resend_control(id);
             pipes.event(Event::PeerRestored { peer: self.links.peer(id) });
         }
     }
@@ -55,17 +55,17 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Stops exchanging data with the peer.
-    pub(super) fn leave_peer(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
+    pub(super) fn close_link(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
         self.stop_streams(id, pipes);
         self.stop_streams_to(id);
         let (topology, peer) = (self.links.topology, self.links.peer(id));
         let leads_there = |dest| topology.relay_to(dest).unwrap_or(dest) == peer;
         self.pipes.cut_streams(leads_there);
-        self.lose_room_requests(leads_there, id);
+        self.fail_room_requests(leads_there, id);
         self.reserve_space(id);
-        self.empty_control(id);
-        self.give_up_queue(id, pipes);
-        self.note_lost_link();
+        self.clear_control(id);
+        self.return_queue(id, pipes);
+        self.on_link_lost();
         if let Some(link) = self.links.get_mut(id) {
             self.space.shrink_recv(link, u32::MAX);
         }
@@ -83,7 +83,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Marks the place of a node that was declared down: once all members know, the transport may give the place to another
     /// process.
-    pub(super) fn leave_place(&mut self, node: NodeId) {
+    pub(super) fn release_place(&mut self, node: NodeId) {
         if let Some(link) = self.links.to_mut(node) {
             link.leaves_place = true;
             self.vacates_at = Some(self.agreement.applied_index());
@@ -108,15 +108,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Reports the primary to a transport that assigns places to processes. A node that has become primary, and knows its
     /// predecessors' decisions, gives up the places of all non-members: its predecessors may have given those to processes that
     /// it has never heard of.
-    pub(super) fn follow_term(&mut self) {
-        let led = (self.agreement.primary(), self.agreement.term());
-        if !self.config.is_open() || led == self.led {
+    pub(super) fn report_primary(&mut self) {
+        let reported_leader = (self.agreement.primary(), self.agreement.term());
+        if !self.config.is_open() || reported_leader == self.reported_leader {
             return;
         }
-        let begins = led.1.is_some() && led.1 != self.led.1;
-        self.led = led;
+        let begins = reported_leader.1.is_some() && reported_leader.1 != self.reported_leader.1;
+        self.reported_leader = reported_leader;
         let Self { links, transport, agreement, .. } = self;
-        transport.lead(led.0, led.1);
+        transport.lead(reported_leader.0, reported_leader.1);
         for link in links.iter_mut().filter(|_| begins) {
             if !link.leaves_place && !agreement.is_expected(link.peer) {
                 transport.vacate(link.peer);
@@ -135,14 +135,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Handles a peer with different settings: in this session of the link, nothing but settings is exchanged.
-    pub(super) fn leave_incompatible(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
+    pub(super) fn on_settings_mismatch(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
         let Some(link) = self.links.get_mut(id) else { return };
         let (was_up, peer) = (link.is_up(), link.peer);
         link.differ();
         self.agreement.link_down(self.now, peer, false);
         self.wake_agreement();
         if was_up {
-            self.leave_peer(id, pipes);
+            self.close_link(id, pipes);
         } else {
             self.stop_streams(id, pipes);
             self.reserve_space(id);

@@ -148,12 +148,12 @@ use crate::cdu::BLOCK_HEADER;
 use crate::id::{NodeId, PipeId, Time};
 use crate::matrix::Queue;
 use crate::outbox::{Outbox, Rule};
-use crate::pipe::{PipePool, Places, StreamEntry, StreamMap};
+use crate::pipe::{PartSlots, PipePool, StreamEntry, StreamMap};
 use crate::policy::SpacePolicy;
 use crate::routing::LinkId;
 use crate::tables::Tables;
 use crate::transport::{Arrival, Capabilities, Transport};
-use crate::umb::{BlockMemory, BlockState, Copies, Held, Umb};
+use crate::umb::{BlockMemory, BlockState, Copies, Leakable, Umb};
 
 pub use crate::umb::{Delivery, DeliveryKind, StreamTag};
 pub use config::{Checksum, Config, ConfigError};
@@ -202,7 +202,7 @@ pub struct Progress {
 /// The protocol engine of one node. See the [module](self).
 pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     config: Config,
-    transport: Held<T>,
+    transport: Leakable<T>,
     capabilities: Capabilities,
     umb: Umb<'a, M>,
     links: Links<'a>,
@@ -237,22 +237,22 @@ pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     tokens: u64,
     /// The time of the current poll.
     now: Time,
-    begun: bool,
+    is_started: bool,
     /// The places of nodes declared down are given up once all members know of the entries up to this one.
     vacates_at: Option<u64>,
     /// The primary, and this node's term, as last reported to the transport.
-    led: (Option<NodeId>, Option<u32>),
+    reported_leader: (Option<NodeId>, Option<u32>),
     /// When the agreement wants to be called.
     agreement_due: Option<Time>,
     /// Whether anything has happened since `advance_control` found nothing to do.
-    stirred: bool,
+    control_dirty: bool,
     /// The link whose blocks are being routed.
     routed_link: LinkId,
     /// Whether the last poll used up its budget, so the transport's next poll may check for arrivals alone.
-    ran_out: bool,
+    budget_spent: bool,
     /// Whether readers are to be notified of streams that have ended: this node's own that were given up, and those that it
     /// cannot forward.
-    breaking: bool,
+    has_broken_streams: bool,
 }
 
 impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
@@ -281,14 +281,14 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         parts.fill_with(|| None);
         bound.fill(None);
         streams.fill(StreamEntry::default());
-        let places = Places::new(config.local_parts);
+        let places = PartSlots::new(config.local_parts);
         let life = transport.life(config.node);
         let mut engine = Self {
             links: Links::new(links, config.topology()),
             copies: Copies::new(copies, BLOCK_HEADER + config.body),
             umb: Umb::new(memory, config.node, config.body, blocks),
             space: space::Space::new(policy, send_matrix, &config),
-            transport: Held::new(transport),
+            transport: Leakable::new(transport),
             capabilities,
             rm: recv_matrix,
             relayed: Outbox::new(relayed, Rule { flush_after: config.flush_after, pack: usize::MAX }),
@@ -311,18 +311,18 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             counters: Counters::default(),
             tokens: 0,
             now: Time(0),
-            begun: false,
+            is_started: false,
             vacates_at: None,
-            led: (None, None),
+            reported_leader: (None, None),
             agreement_due: None,
-            stirred: true,
+            control_dirty: true,
             routed_link: LinkId::NONE,
-            ran_out: false,
-            breaking: false,
+            budget_spent: false,
+            has_broken_streams: false,
             config,
         };
         engine.set_up_links()?;
-        engine.lay_out()?;
+        engine.distribute_space()?;
         Ok(engine)
     }
 
@@ -336,7 +336,8 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             }
             link.posted = self.transport.arrival(link.peer) == Arrival::Posted;
             link.session = self.transport.session(link.peer);
-            link.places = u32::try_from(have).unwrap_or(u32::MAX).saturating_sub(control_queue::SPARE_PLACES);
+            link.places =
+                u32::try_from(have).unwrap_or(u32::MAX).saturating_sub(control_queue::CONTROL_CAPACITY);
             link.state = LinkState::at_start(self.config.start != Start::Together);
             match (self.transport.is_vacant(link.peer), self.config.start) {
                 _ if link.id == own => {}
@@ -359,7 +360,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
     }
 
     /// Gives each row its initial space, and control messages their blocks.
-    fn lay_out(&mut self) -> Result<(), ConfigError> {
+    fn distribute_space(&mut self) -> Result<(), ConfigError> {
         let Self { links, umb, space, config, control_blocks, .. } = self;
         let blocks = space.check(links, umb, config.control_blocks)?;
         for _ in 0..config.control_blocks {
@@ -369,7 +370,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             }
             control_blocks.push_back(umb, index);
         }
-        space.lay_out(links, umb, blocks);
+        space.distribute_space(links, umb, blocks);
         self.link_elements();
         for id in self.links.ids() {
             if self.links.get(id).is_some_and(|link| link.state.is_down()) {

@@ -22,12 +22,12 @@ pub(super) struct Nameless {
     /// The first number that no part of this generation has had.
     pub(super) next: u16,
     /// Number of such parts now.
-    living: u16,
+    count: u16,
 }
 
 impl Nameless {
     pub(super) const fn new() -> Self {
-        Self { state: LocalPart::Free, generation: 0, next: PartId::NAMELESS, living: 0 }
+        Self { state: LocalPart::Free, generation: 0, next: PartId::NAMELESS, count: 0 }
     }
 
     fn row(&self, node: NodeId) -> PartId {
@@ -40,8 +40,8 @@ impl Nameless {
     }
 
     /// Notes that one of them is gone.
-    pub(super) fn has_lost_one(&mut self) {
-        self.living = self.living.saturating_sub(1);
+    pub(super) fn on_removed(&mut self) {
+        self.count = self.count.saturating_sub(1);
     }
 }
 
@@ -53,13 +53,13 @@ fn entry(id: PartId) -> Result<PartEntry, NameError> {
 impl Parts<'_> {
     /// The next number of this generation whose slot is free.
     fn next_nameless(&self, node: NodeId) -> Option<PartId> {
-        let mut numbers = self.numbers_left();
+        let mut numbers = self.remaining_numbers();
         let number = numbers.find(|n| self.get(*n).is_some_and(|place| place.state == LocalPart::Free))?;
         PartId::new(node, number).map(|id| id.in_generation(self.nameless.generation))
     }
 
     /// One number per slot, or as many as are left.
-    fn numbers_left(&self) -> core::iter::Take<core::ops::Range<u16>> {
+    fn remaining_numbers(&self) -> core::iter::Take<core::ops::Range<u16>> {
         (self.nameless.next..PartId::NODE).take(self.places.count() as usize)
     }
 }
@@ -79,17 +79,19 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub fn attach(&mut self) -> Result<PartId, RegisterError> {
         match self.parts.nameless.state {
             LocalPart::Registered => {}
-            LocalPart::Free => return Err(self.ask_for_row()),
+            LocalPart::Free => return Err(self.request_row()),
             LocalPart::Refused => {
                 self.parts.nameless.state = LocalPart::Free;
                 return Err(RegisterError::NoRow);
             }
             LocalPart::Pending | LocalPart::Leaving => return Err(RegisterError::Busy),
         }
-        let Some(id) = self.parts.next_nameless(self.config.node) else { return self.attach_anew() };
+        let Some(id) = self.parts.next_nameless(self.config.node) else {
+            return self.attach_next_generation();
+        };
         let entry = entry(id).map_err(RegisterError::Name)?;
-        (self.parts.nameless.next, self.parts.nameless.living) =
-            (id.local() + 1, self.parts.nameless.living.saturating_add(1));
+        (self.parts.nameless.next, self.parts.nameless.count) =
+            (id.local() + 1, self.parts.nameless.count.saturating_add(1));
         // As for named parts.
         let _ = self.pipes.take(PipeKind::Message, id.local());
         if let Some(place) = self.parts.get_mut(id.local()) {
@@ -108,13 +110,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Returns the number of parts without a name on this node.
     pub fn nameless(&self) -> usize {
-        self.parts.nameless.living.into()
+        self.parts.nameless.count.into()
     }
 
     /// Requests the row for a generation whose numbers have not been used.
-    fn ask_for_row(&mut self) -> RegisterError {
+    fn request_row(&mut self) -> RegisterError {
         let nameless = &mut self.parts.nameless;
-        if nameless.living == 0 && nameless.next > PartId::NAMELESS {
+        if nameless.count == 0 && nameless.next > PartId::NAMELESS {
             (nameless.generation, nameless.next) = (nameless.generation.wrapping_add(1), PartId::NAMELESS);
         }
         // At least the host's generation, in case the node was restarted.
@@ -129,12 +131,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Called when no number with a free slot is left.
-    fn attach_anew(&mut self) -> Result<PartId, RegisterError> {
+    fn attach_next_generation(&mut self) -> Result<PartId, RegisterError> {
         let is_new = self.parts.nameless.next == PartId::NAMELESS;
-        if is_new || self.parts.numbers_left().count() as u64 == self.parts.places.count() {
+        if is_new || self.parts.remaining_numbers().count() as u64 == self.parts.places.count() {
             return Err(self.parts.full());
         }
-        if self.parts.nameless.living > 0 {
+        if self.parts.nameless.count > 0 {
             let mut name = heapless::String::<NAME>::new();
             // The name fits.
             let _ = write!(name, "pdbp.part{}", self.parts.registered);

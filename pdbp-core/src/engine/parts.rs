@@ -3,11 +3,11 @@
 use managed::ManagedSlice;
 
 use super::nameless::Nameless;
-use super::room::{RoomRequest, SentWhole};
+use super::room::{RoomRequest, SentMessages};
 use super::{Engine, Event, PrivatePipes};
 use crate::agreement::Change;
 use crate::id::{Address, NodeId, PartId, PipeId};
-use crate::pipe::{PipeError, PipeKind, Places};
+use crate::pipe::{PartSlots, PipeError, PipeKind};
 use crate::policy::SpacePolicy;
 use crate::tables::{LATE, Name, NameError, NodeEntry, PartEntry, PartKind};
 use crate::transport::Transport;
@@ -38,7 +38,7 @@ pub(crate) struct Local {
     /// The message in segments that it is sending.
     pub(super) room_request: RoomRequest,
     /// The messages in segments that it has sent.
-    pub(super) sent: SentWhole,
+    pub(super) sent: SentMessages,
 }
 
 impl Local {
@@ -86,7 +86,7 @@ impl core::error::Error for RegisterError {}
 pub(super) struct Parts<'a> {
     local: ManagedSlice<'a, Local>,
     /// Maps part numbers to table slots.
-    pub(super) places: Places,
+    pub(super) places: PartSlots,
     /// The count from which the next part gets its id, and the count before this engine's first part.
     pub(super) registered: u64,
     pub(super) registered_before: u64,
@@ -94,11 +94,11 @@ pub(super) struct Parts<'a> {
     /// Whether all nodes know that this node's numbers are being reused.
     pub(super) recurrence_known: bool,
     /// The recurrence, and the number of parts forgotten, as last reported to the host.
-    forgotten_told: (u64, u64),
+    forgotten_reported: (u64, u64),
 }
 
 impl<'a> Parts<'a> {
-    pub(super) fn new(mut local: ManagedSlice<'a, Local>, places: Places) -> Self {
+    pub(super) fn new(mut local: ManagedSlice<'a, Local>, places: PartSlots) -> Self {
         local.fill_with(Local::default);
         Self {
             local,
@@ -107,7 +107,7 @@ impl<'a> Parts<'a> {
             registered_before: 0,
             nameless: Nameless::new(),
             recurrence_known: false,
-            forgotten_told: (0, 0),
+            forgotten_reported: (0, 0),
         }
     }
 
@@ -180,7 +180,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub fn register(&mut self, name: &str, kind: PartKind) -> Result<PartId, RegisterError> {
         let name = Name::new(name).map_err(RegisterError::Name)?;
         let me = self.config.node;
-        if self.tables.part_named(me, name.as_str()).is_some() || self.requests.has(&name) {
+        if self.tables.part_named(me, name.as_str()).is_some() || self.requests.contains(&name) {
             return Err(RegisterError::Taken(name));
         }
         let (id, count) = self.parts.next_id(me).ok_or(self.parts.full())?;
@@ -208,7 +208,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return if state == LocalPart::Pending { Err(RegisterError::Busy) } else { Ok(()) };
         }
         let next = if part.is_nameless() {
-            self.parts.nameless.has_lost_one();
+            self.parts.nameless.on_removed();
             LocalPart::Free
         } else if state == LocalPart::Registered {
             self.request(Change::PartRemoved(part)).map_err(|_| RegisterError::Busy)?;
@@ -217,7 +217,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             LocalPart::Free
         };
         self.pipes.give_all(part.local());
-        self.breaking = true;
+        self.has_broken_streams = true;
         self.streams.remove_if(|m| m.part == part.local());
         self.end_room(part, false);
         self.forget_rooms(part.local());
@@ -239,7 +239,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Returns a part's slot in tables of this node's parts; always below [`Config::local_parts`](super::Config::local_parts).
-    pub(crate) fn place_of(&self, part: PartId) -> Option<usize> {
+    pub(crate) fn slot_of(&self, part: PartId) -> Option<usize> {
         self.parts.hosted(part).map(|_| self.parts.places.of(part.local()))
     }
 
@@ -278,10 +278,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Notifies the host of forgotten parts, before messages of the agreement leave.
-    pub(super) fn tell_forgotten(&mut self, pipes: &mut impl PrivatePipes) {
+    pub(super) fn report_forgotten(&mut self, pipes: &mut impl PrivatePipes) {
         let recurrence = self.tables.recurrence();
         let now = (recurrence, self.tables.forgotten);
-        if core::mem::replace(&mut self.parts.forgotten_told, now) != now {
+        if core::mem::replace(&mut self.parts.forgotten_reported, now) != now {
             pipes.event(Event::PartsForgotten { recurrence });
         }
     }

@@ -17,7 +17,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if self.has_pending_work() {
             worked += self.resume_work(worked == 0, pipes);
         }
-        if self.is_stirred() {
+        if self.is_control_dirty() {
             self.advance_control(pipes);
         }
         worked += self.pump_control(worked == 0);
@@ -26,7 +26,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         self.maintain();
         self.links.forget_idle();
-        Progress { worked, next: self.next_call() }
+        Progress { worked, next: self.next_deadline() }
     }
 
     /// Returns the time of the last poll.
@@ -41,7 +41,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub fn has_pending_work(&self) -> bool {
         self.links.have_work()
             || self.routed_link != LinkId::NONE
-            || self.breaking
+            || self.has_broken_streams
             || self.rooms.have_work()
             || self.relayed.open() > 0
     }
@@ -59,7 +59,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     #[inline]
-    fn next_call(&self) -> Option<Time> {
+    fn next_deadline(&self) -> Option<Time> {
         let next = earlier(self.space.deadline(self.config.interval), self.agreement_due);
         if self.relayed.open() == 0 { next } else { earlier(next, self.relayed_deadline()) }
     }

@@ -18,7 +18,7 @@ pub(super) const SPARE_POSTS: u32 = 2;
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Posts as many receives as the row's space calls for.
     pub(super) fn post(&mut self, id: LinkId) {
-        self.set_posts_aside(id);
+        self.reserve_posts(id);
         while let Some(link) = self.links.get_mut(id)
             && let Some(index) = link.recv.unposted.pop_front(&mut self.umb)
         {
@@ -29,7 +29,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Takes missing blocks for the row from the UMB, or returns surplus ones.
-    fn set_posts_aside(&mut self, id: LinkId) {
+    fn reserve_posts(&mut self, id: LinkId) {
         let Self { links, umb, space, .. } = self;
         let Some(link) = links.get_mut(id) else { return };
         let due = link.posts_due();
@@ -40,7 +40,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 links.mark(id, Work::POST);
                 return;
             };
-            link.keep_unposted(umb, index);
+            link.queue_unposted(umb, index);
         }
         while link.recv.all_posts() > due
             && let Some(index) = link.recv.unposted.pop_front(umb)
@@ -63,24 +63,24 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let Self { links, umb, transport, .. } = self;
         let Some(link) = links.get_mut(id) else { return false };
         let Some(block) = umb.lend_vacant(index) else { return false };
-        link.note_posted(umb, index);
+        link.on_posted(umb, index);
         let Err(refused) = transport.submit(Op::Recv { peer: link.peer, block }) else { return true };
         let given = matches!(&refused.op, Op::Recv { block, .. } if umb.index_of(block) == Some(index));
         // A transport that hands back something else has kept the block, and is trusted with no more blocks.
         if !given || !matches!(refused.reason, Reason::Busy) {
-            self.give_up(id);
+            self.schedule_link_failure(id);
         }
         self.links.mark(id, Work::POST);
         match refused.op {
             Op::Recv { block, .. } if given => {
                 if self.umb.take_back(block).is_ok() {
-                    self.note_unposted(index);
+                    self.on_unposted(index);
                     if let Some(link) = self.links.get_mut(id) {
-                        link.keep_unposted(&mut self.umb, index);
+                        link.queue_unposted(&mut self.umb, index);
                     }
                 }
             }
-            op => self.handed_back(op),
+            op => self.reclaim_op(op),
         }
         false
     }
@@ -96,7 +96,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Notes that a posted block has left the transport, so its row has one less. Returns the row's link.
-    pub(super) fn note_unposted(&mut self, index: u32) -> Option<LinkId> {
+    pub(super) fn on_unposted(&mut self, index: u32) -> Option<LinkId> {
         let entry = self.umb.entry(index).filter(|entry| entry.state == BlockState::Posted)?;
         entry.state = BlockState::Vacant;
         let id = LinkId::from_index(usize::from(entry.row));
@@ -107,8 +107,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Notes that a block of this node was filled. If it was posted for a different peer, that row is one short.
-    pub(super) fn note_filled(&mut self, id: LinkId, index: u32) {
-        if let Some(other) = self.note_unposted(index).filter(|other| *other != id) {
+    pub(super) fn on_filled(&mut self, id: LinkId, index: u32) {
+        if let Some(other) = self.on_unposted(index).filter(|other| *other != id) {
             self.links.mark(other, Work::POST);
         }
     }
@@ -117,7 +117,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub(super) fn unpost(&mut self, block: VacantBlock) -> Option<LinkId> {
         match self.umb.take_back(block) {
             Ok(index) => {
-                let link = self.note_unposted(index);
+                let link = self.on_unposted(index);
                 self.umb.give(index);
                 link
             }
@@ -144,7 +144,7 @@ impl Link {
     }
 
     /// Keeps a block until the transport has room for it.
-    fn keep_unposted<M: BlockMemory>(&mut self, umb: &mut Umb<'_, M>, index: u32) {
+    fn queue_unposted<M: BlockMemory>(&mut self, umb: &mut Umb<'_, M>, index: u32) {
         if let Some(entry) = umb.entry(index) {
             entry.state = BlockState::Vacant;
             entry.row = self.id.raw();
@@ -153,7 +153,7 @@ impl Link {
     }
 
     /// Notes that a block was submitted to the transport to receive into.
-    fn note_posted<M: BlockMemory>(&mut self, umb: &mut Umb<'_, M>, index: u32) {
+    fn on_posted<M: BlockMemory>(&mut self, umb: &mut Umb<'_, M>, index: u32) {
         if let Some(entry) = umb.entry(index) {
             (entry.state, entry.row) = (BlockState::Posted, self.id.raw());
         }

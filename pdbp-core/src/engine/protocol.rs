@@ -150,12 +150,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub(super) fn read_protocol(&mut self, peer: NodeId, bytes: &[u8], pipes: &mut impl PrivatePipes) {
         let Ok(theirs) = Protocol::read_from_bytes(bytes) else {
             // Another version, with a different number of settings.
-            return self.note_malformed(peer, crate::cdu::Malformed::Field, pipes);
+            return self.report_malformed(peer, crate::cdu::Malformed::Field, pipes);
         };
         let link = self.links.to_mut(peer);
         if theirs == self.protocol {
             if link.is_some_and(|link| link.state.agree()) {
-                self.stirred = true;
+                self.control_dirty = true;
             }
             return;
         }
@@ -167,12 +167,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             pipes.event(Event::SettingsDiffer(disagreement));
         }
         if let Some(id) = self.links.to(peer).filter(|link| !link.state.is_down()).map(|link| link.id) {
-            self.leave_incompatible(id, pipes);
+            self.on_settings_mismatch(id, pipes);
         }
     }
 
     /// Examines a block from a node without a link to this one: it may have been configured with a different routing.
-    pub(super) fn look_at_stranger(
+    pub(super) fn inspect_unlinked(
         &mut self,
         peer: NodeId,
         block: &ArrivedBlock,

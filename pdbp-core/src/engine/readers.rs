@@ -62,7 +62,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let done = slot.is_done();
         self.tokens -= 1;
         if done {
-            self.empty(id, element);
+            self.free_element(id, element);
         }
     }
 
@@ -110,13 +110,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         to.readers += 1;
         match pipes.deliver(pipe, delivery) {
             Ok(()) => true,
-            Err(back) => self.refused(back, (place, range.0), to),
+            Err(back) => self.take_refused(back, (place, range.0), to),
         }
     }
 
     /// Takes back a delivery that a host refused. Returns `true` if it is not the one offered, which the host has then kept.
     #[inline(never)]
-    pub(super) fn refused(
+    pub(super) fn take_refused(
         &mut self,
         back: Delivery,
         (place, start): (Place, usize),
@@ -131,7 +131,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Frees an element whose block was routed and read, and returns the block to its owner.
     #[inline(always)]
-    fn empty(&mut self, id: LinkId, element: u32) {
+    fn free_element(&mut self, id: LinkId, element: u32) {
         let Self { links, rm, space, config, .. } = self;
         let is_own = id == links.own;
         let Some(slot) = rm.get_mut(config.element(id, element)) else { return };
@@ -154,16 +154,16 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 link.recv.old = link.recv.old.saturating_sub(1);
             }
             space.shrink_recv(link, spare);
-            links.touch();
+            links.mark_dirty();
         }
         let in_place = !posted && self.umb.index_of(&block).is_none();
-        if in_place { self.return_to(peer, block) } else { self.give_back(id, block) }
+        if in_place { self.return_to(peer, block) } else { self.return_block(id, block) }
     }
 
-    /// As [`empty`](Self::empty), for a block of which nothing was delivered.
+    /// As [`free_element`](Self::free_element), for a block of which nothing was delivered.
     #[cold]
     #[inline(never)]
-    pub(super) fn empty_at_once(&mut self, id: LinkId, element: u32) {
-        self.empty(id, element);
+    pub(super) fn free_unread(&mut self, id: LinkId, element: u32) {
+        self.free_element(id, element);
     }
 }

@@ -7,7 +7,7 @@ use super::{Delivery, DeliveryKind, Engine, Event, PrivatePipes};
 use crate::cdu::{BlockClass, Cdus, Malformed, Train, flag};
 use crate::id::{NodeId, PartId, PipeId, StreamNo};
 use crate::matrix::{Queue, RowSpace, kept};
-use crate::pipe::{Carried, StreamMapping};
+use crate::pipe::{StreamMapping, StreamUse};
 use crate::policy::{Growth, SpacePolicy};
 use crate::routing::LinkId;
 use crate::transport::Transport;
@@ -24,7 +24,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Puts an arrived block, whose sender could use `wanted` blocks of credit, into a free element of its row. Routes it once
     /// all blocks before it have been routed. The caller has checked that an element is free.
     #[inline(always)]
-    pub(super) fn take_in(
+    pub(super) fn receive_block(
         &mut self,
         id: LinkId,
         (label, wanted): (Label, u32),
@@ -62,7 +62,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             if !is_own {
                 self.extend_held(id, critical, wants_more);
             }
-            self.copies_out(id, &label)
+            self.should_copy(id, &label)
         };
         match pipe {
             Some(pipe) => self.route_at_once((id, element), (source, copies), &label, pipe, pipes),
@@ -99,7 +99,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.counters.blocks_delivered += 1;
         if done {
             // The part has a copy, or the host has kept a delivery of another block.
-            self.empty_at_once(id, element);
+            self.free_unread(id, element);
         }
     }
 
@@ -167,7 +167,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             let at = self.config.element(id, element);
             let Some(slot) = self.rm.get(at) else { return worked };
             let (label, at_body, served) = (slot.label, slot.at, slot.served);
-            let copies = self.copies_out(id, &label);
+            let copies = self.should_copy(id, &label);
             let mut cursor = Cursor { id, source, element, copies, at: at_body, served, readers: 0 };
             // Routing resumes here if the host panics.
             let before = core::mem::replace(&mut self.routed_link, id);
@@ -193,7 +193,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             self.counters.blocks_delivered += 1;
             worked += 1;
             if done {
-                self.empty_at_once(id, element);
+                self.free_unread(id, element);
             }
             if over {
                 return worked;
@@ -234,7 +234,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         match label.class {
             BlockClass::Stream => self.route_stream(block, label, to, pipes),
             _ if label.has(flag::UNIFORM) => {
-                self.hand_out((label.part, block), (0, body.len()), kind, label.messages, to, pipes)
+                self.deliver_piece((label.part, block), (0, body.len()), kind, label.messages, to, pipes)
             }
             _ => self.route_mixed(block, body, kind, to, pipes),
         }
@@ -265,7 +265,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 && !matches!(hop, NextHop::Here(node) if part == Some(of) && node == source)
             {
                 to.source = source;
-                if let Routed::Blocked = self.hand_out((of, block), (to.at, here), kind, messages, to, pipes)
+                if let Routed::Blocked =
+                    self.deliver_piece((of, block), (to.at, here), kind, messages, to, pipes)
                 {
                     return Routed::Blocked;
                 }
@@ -276,7 +277,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 None => return Routed::Done,
                 Some(Err(reason)) => {
                     // Blocks of untrusted peers were checked on arrival, so this one is from a trusted peer.
-                    self.note_malformed(from, reason, pipes);
+                    self.report_malformed(from, reason, pipes);
                     return Routed::Done;
                 }
                 Some(Ok(train)) => match (hop, part) {
@@ -288,7 +289,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                         let end = body.len() - cdus.remaining();
                         let bytes = body.get(to.at..end).unwrap_or(&[]);
                         if let Routed::Blocked =
-                            self.route_apart((&train, bytes), hop, block, kind, to, pipes)
+                            self.route_single((&train, bytes), hop, block, kind, to, pipes)
                         {
                             return Routed::Blocked;
                         }
@@ -301,7 +302,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Routes a CDU that belongs to no run: for a set of parts, to be forwarded, or with no valid destination. It is `bytes` of
     /// the block, from `to.at` on.
-    fn route_apart(
+    fn route_single(
         &mut self,
         (train, bytes): (&Train<'_>, &[u8]),
         hop: NextHop,
@@ -319,7 +320,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             NextHop::Invalid => {
                 // As in `route_mixed`.
                 let from = self.links.peer(to.id);
-                self.note_malformed(from, Malformed::Relay, pipes);
+                self.report_malformed(from, Malformed::Relay, pipes);
                 return Routed::Done;
             }
         };
@@ -327,7 +328,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         to.source = source;
         for part in train.set().parts().filter(|part| part.node() == me).skip(to.served) {
             if let Routed::Blocked =
-                self.hand_out((part.local(), block), range, kind, train.count(), to, pipes)
+                self.deliver_piece((part.local(), block), range, kind, train.count(), to, pipes)
             {
                 return Routed::Blocked;
             }
@@ -367,14 +368,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 return Routed::Done;
             };
             let mapping = StreamMapping { source, group, number, part, pipe, segment: 0, ignored: false };
-            if let Carried::Local(mapping) = core::mem::replace(entry, Carried::Local(mapping))
+            if let StreamUse::Local(mapping) = core::mem::replace(entry, StreamUse::Local(mapping))
                 && !is_this(&mapping)
             {
                 // The pipe was reused before the last segment of the old stream arrived.
                 pipes.event(Event::StreamBroken { mapping });
             }
         }
-        let Carried::Local(mapping) = entry else {
+        let StreamUse::Local(mapping) = entry else {
             self.counters.stray_segments += 1;
             return Routed::Done;
         };
@@ -393,8 +394,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return Routed::Blocked;
         }
         match self.streams.entry(to.id, group) {
-            Some(entry) if last => *entry = Carried::Nothing,
-            Some(Carried::Local(mapping)) => mapping.segment = mapping.segment.wrapping_add(1),
+            Some(entry) if last => *entry = StreamUse::Nothing,
+            Some(StreamUse::Local(mapping)) => mapping.segment = mapping.segment.wrapping_add(1),
             _ => {}
         }
         Routed::Done
@@ -413,7 +414,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             NextHop::Relay(via) => return Some(self.relay_segment(block, via, (to.id, group), pipes)),
             NextHop::Invalid => {
                 // As in a block of messages.
-                self.note_malformed(to.source, Malformed::Relay, pipes);
+                self.report_malformed(to.source, Malformed::Relay, pipes);
                 return Some(Routed::Done);
             }
         }
@@ -421,7 +422,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Delivers a piece of a block to a part of this node.
-    fn hand_out(
+    fn deliver_piece(
         &mut self,
         (part, block): (u16, &Delivery),
         range: (usize, usize),
@@ -432,7 +433,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     ) -> Routed {
         let Some(pipe) = self.pipes.of(part) else {
             if part == PartId::NODE {
-                self.node_told((to.source, to.id), block, range);
+                self.read_node_messages((to.source, to.id), block, range);
                 return Routed::Done;
             }
             self.counters.unroutable += u64::from(messages);

@@ -90,7 +90,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         while (to.served as u64) < u64::from(train.count()) {
             if !self.links.is_up(id) {
                 let left = u64::from(train.count()).saturating_sub(to.served as u64);
-                self.lose(via, left as u32, pipes);
+                self.drop_relayed(via, left as u32, pipes);
                 break;
             }
             let open = if urgent { None } else { self.relayed.take(id.index()) };
@@ -123,7 +123,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Drops messages of another node that cannot be forwarded because the link to their destination has failed.
-    pub(super) fn lose(&mut self, via: Via, messages: u32, pipes: &mut impl PrivatePipes) {
+    pub(super) fn drop_relayed(&mut self, via: Via, messages: u32, pipes: &mut impl PrivatePipes) {
         self.counters.relay_lost += u64::from(messages);
         pipes.event(Event::NotForwarded { source: via.origin, dest: via.dest, messages });
     }

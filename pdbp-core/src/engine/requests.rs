@@ -18,39 +18,39 @@ const REQUESTS: usize = 32;
 pub(super) struct Requests {
     waiting: Deque<Change, REQUESTS>,
     /// The request in progress: its number, and its kind.
-    asked: Option<(u32, Asked)>,
+    in_progress: Option<(u32, RequestKind)>,
     /// Whether this node is in the table of nodes.
     introduced: bool,
     /// The next part to register anew after this node was not a member for a while.
-    relist: Option<u16>,
+    reregister: Option<u16>,
 }
 
 /// What was requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum RequestKind {
     /// The node's own row.
     Introduction,
     /// The first of the waiting requests.
     First,
     /// A part that was registered before.
-    Again(u16),
+    Reregistration(u16),
 }
 
 impl Requests {
     /// Whether a part with this name is waiting to be registered.
-    pub(super) fn has(&self, name: &Name) -> bool {
+    pub(super) fn contains(&self, name: &Name) -> bool {
         self.waiting.iter().any(|c| matches!(c, Change::PartAdded(e) if e.name == *name))
     }
 
     /// Whether something is left to request and no request is in progress.
     pub(super) fn is_busy(&self) -> bool {
-        let wants = !self.introduced || self.relist.is_some() || !self.waiting.is_empty();
-        wants && self.asked.is_none()
+        let wants = !self.introduced || self.reregister.is_some() || !self.waiting.is_empty();
+        wants && self.in_progress.is_none()
     }
 
     /// Makes this node, which was expelled, register its parts anew when it is readmitted.
-    pub(super) fn relist(&mut self) {
-        self.relist = Some(0);
+    pub(super) fn reregister(&mut self) {
+        self.reregister = Some(0);
     }
 }
 
@@ -69,31 +69,34 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Queues a request for a change of PTA.
     pub(super) fn request(&mut self, change: Change) -> Result<(), Change> {
         self.requests.waiting.push_back(change)?;
-        self.stirred = true;
+        self.control_dirty = true;
         Ok(())
     }
 
     /// Requests the next change that this node needs.
-    pub(super) fn ask_next(&mut self) {
-        if self.requests.asked.is_some() || self.agreement.is_asking() {
+    pub(super) fn submit_next(&mut self) {
+        if self.requests.in_progress.is_some() || self.agreement.is_asking() {
             return;
         }
-        let (change, asked) = if !self.requests.introduced {
-            (Change::NodeUp(self.config.entry(self.transport.life(self.config.node))), Asked::Introduction)
-        } else if let Some((local, change)) = self.next_to_relist() {
-            (change, Asked::Again(local))
+        let (change, in_progress) = if !self.requests.introduced {
+            (
+                Change::NodeUp(self.config.entry(self.transport.life(self.config.node))),
+                RequestKind::Introduction,
+            )
+        } else if let Some((local, change)) = self.next_reregistration() {
+            (change, RequestKind::Reregistration(local))
         } else if let Some(change) = self.requests.waiting.front().cloned() {
-            (change, Asked::First)
+            (change, RequestKind::First)
         } else {
             return;
         };
         if let Ok(number) = self.agreement.request(change) {
-            self.requests.asked = Some((number, asked));
+            self.requests.in_progress = Some((number, in_progress));
         }
     }
 
-    fn next_to_relist(&mut self) -> Option<(u16, Change)> {
-        let from = self.requests.relist.filter(|_| self.agreement.is_member(self.config.node))?;
+    fn next_reregistration(&mut self) -> Option<(u16, Change)> {
+        let from = self.requests.reregister.filter(|_| self.agreement.is_member(self.config.node))?;
         let found = self.parts.next_known(from).map(|(i, entry)| (i, Change::PartAdded(entry.clone())));
         // Once, after all slots.
         let found = found.or_else(|| {
@@ -101,21 +104,21 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             row.map(|row| (u16::MAX, Change::PartAdded(row)))
         });
         if found.is_none() {
-            self.requests.relist = None;
+            self.requests.reregister = None;
         }
         found
     }
 
     /// Handles the primary's answer.
-    pub(super) fn answered(&mut self, number: u32, accepted: bool, pipes: &mut impl PrivatePipes) {
-        let Some((_, asked)) = self.requests.asked.take_if(|(n, _)| *n == number) else { return };
-        let (part, state) = match asked {
-            Asked::Introduction => {
+    pub(super) fn on_answer(&mut self, number: u32, accepted: bool, pipes: &mut impl PrivatePipes) {
+        let Some((_, in_progress)) = self.requests.in_progress.take_if(|(n, _)| *n == number) else { return };
+        let (part, state) = match in_progress {
+            RequestKind::Introduction => {
                 self.requests.introduced = true;
                 return;
             }
-            Asked::Again(local) => {
-                self.requests.relist = self.requests.relist.map(|_| local.saturating_add(1));
+            RequestKind::Reregistration(local) => {
+                self.requests.reregister = self.requests.reregister.map(|_| local.saturating_add(1));
                 if accepted {
                     return;
                 }
@@ -125,7 +128,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                     None => return,
                 }
             }
-            Asked::First => match self.requests.waiting.pop_front() {
+            RequestKind::First => match self.requests.waiting.pop_front() {
                 Some(Change::PartAdded(entry)) if accepted => (entry.id, LocalPart::Registered),
                 Some(Change::PartAdded(entry)) => (entry.id, LocalPart::Refused),
                 Some(Change::PartRemoved(id)) => (id, LocalPart::Free),

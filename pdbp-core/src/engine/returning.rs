@@ -111,13 +111,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
             let me = self.config.node;
             if let Some(via) = via.filter(|via| via.origin != me) {
-                self.lose(via, messages, pipes);
+                self.drop_relayed(via, messages, pipes);
             // Messages of a part that no longer exists are dropped.
             } else if let Some(pipe) = self.pipes.of(part) {
                 let dest = via.map_or(self.links.peer(place.0), |via| via.dest);
                 let kind = DeliveryKind::Returned { stream };
                 if let Some(delivery) = self.umb.lend_piece((at, end), place, dest, kind) {
-                    if !self.offer_back(pipe, delivery, at, pipes) {
+                    if !self.offer_returned(pipe, delivery, at, pipes) {
                         return (readers, Some(at));
                     }
                     readers += 1;
@@ -130,7 +130,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Offers a piece of a returned block to a private pipe, counting it before the host has it. Returns `false` if the pipe is
     /// full.
-    fn offer_back(
+    fn offer_returned(
         &mut self,
         pipe: PipeId,
         delivery: Delivery,

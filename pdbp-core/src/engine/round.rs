@@ -44,7 +44,7 @@
 //! agreement starts over with that peer alone.
 
 use super::Engine;
-use super::circuits::answer_again;
+use super::circuits::requeue_answers;
 use super::link::Link;
 use crate::mesp::Control;
 use crate::policy::SpacePolicy;
@@ -70,7 +70,7 @@ impl Round {
     }
 
     /// Whether messages that a peer sent in a round are void.
-    pub(super) fn is_void(&self, round: u32) -> bool {
+    pub(super) fn is_cancelled(&self, round: u32) -> bool {
         is_before(round, self.number)
     }
 }
@@ -83,7 +83,7 @@ fn is_before(one: u32, other: u32) -> bool {
 
 impl Link {
     /// Notes that the peer wants to see the number of this node's next block.
-    pub(super) fn note_probe(&mut self) {
+    pub(super) fn on_probe(&mut self) {
         self.control.probed = true;
         // No further rounds begin, so nothing else would repeat the settings.
         self.control.introduced &= !self.state.is_incompatible();
@@ -94,11 +94,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Notes that a control block of the peer is missing or unreadable. Its next control block, which is requested here, shows
     /// its round.
     #[cold]
-    pub(super) fn note_missed(&mut self, id: LinkId) {
+    pub(super) fn on_missed_control(&mut self, id: LinkId) {
         if let Some(link) = self.links.get_mut(id) {
             link.round.missed = true;
         }
-        self.tell(id, Control::Probe);
+        self.queue_control(id, Control::Probe);
     }
 
     /// Notes that a control block has arrived in some round.
@@ -110,7 +110,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     #[cold]
     fn begin_round(&mut self, id: LinkId, round: u32) {
-        let owes = answer_again(self.streams.row(id));
+        let owes = requeue_answers(self.streams.row(id));
         let talks = |link: &&mut Link| !link.state.is_down() && !link.state.is_incompatible();
         let Some(link) = self.links.get_mut(id).filter(talks) else { return };
         link.round.number = round;
@@ -120,10 +120,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.wake_agreement();
         self.agreement.link_renewed(self.now, peer);
         if member {
-            self.tell(id, Control::Welcome);
+            self.queue_control(id, Control::Welcome);
         }
         if up {
-            self.say_again(id);
+            self.resend_control(id);
         }
     }
 }
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn rounds_go_round() {
         let mut round = Round { number: u32::MAX, missed: true };
-        assert!(round.is_void(u32::MAX - 1) && !round.is_void(u32::MAX) && !round.is_void(0));
+        assert!(round.is_cancelled(u32::MAX - 1) && !round.is_cancelled(u32::MAX) && !round.is_cancelled(0));
         assert_eq!(round.follow(u32::MAX), Some(0));
     }
 }

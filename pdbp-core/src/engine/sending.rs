@@ -98,7 +98,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         if link.send.space.vacant() == 0 {
             let can_grow = link.send.space.virtual_space() > 0;
-            if !can_grow || !self.grow_waiting(id) {
+            if !can_grow || !self.grow_send_row(id) {
                 if let Some(link) = self.links.get_mut(id) {
                     link.send.stalls += 1;
                 }
@@ -110,7 +110,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Asks the policy for more space for a row that a writer is waiting for. Returns whether the row got some.
     #[inline(never)]
-    fn grow_waiting(&mut self, id: LinkId) -> bool {
+    fn grow_send_row(&mut self, id: LinkId) -> bool {
         let Self { links, umb, space, .. } = self;
         space.extend_send(links, umb, id, SpacePolicy::at_stall);
         links.get(id).is_some_and(|link| link.send.space.vacant() > 0)
@@ -182,10 +182,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.counters.blocks_sent += 1;
         // Sent at once if possible, without waiting for a poll.
         if !is_own && link.may_leave(payload) {
-            let sent = link.hand_over((index, block), payload, umb, &mut **transport, config.checksum);
+            let sent = link.submit((index, block), payload, umb, &mut **transport, config.checksum);
             if let Err(refused) = sent {
-                self.is_kept((id, index), payload, refused);
-                self.note_waiting(id);
+                self.requeue_refused((id, index), payload, refused);
+                self.mark_waiting(id);
             }
             return;
         }
@@ -214,7 +214,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         while worked < BUDGET as u32 && self.send_first(id, Link::next_data) == Some(true) {
             worked += 1;
         }
-        self.note_waiting(id);
+        self.mark_waiting(id);
         worked
     }
 
@@ -231,29 +231,34 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let payload = next(link)?;
         match link.send_first(payload, umb, &mut **transport, config.checksum)? {
             Ok(()) => Some(true),
-            Err((index, refused)) => Some(self.is_kept((id, index), payload, refused)),
+            Err((index, refused)) => Some(self.requeue_refused((id, index), payload, refused)),
         }
     }
 
     /// Requeues a block that the transport has refused. Returns whether the transport has kept it nevertheless: a transport that
     /// hands back something else has, and is trusted with no more blocks.
     #[cold]
-    fn is_kept(&mut self, (id, index): (LinkId, u32), payload: Payload, refused: Refused<T::Error>) -> bool {
+    fn requeue_refused(
+        &mut self,
+        (id, index): (LinkId, u32),
+        payload: Payload,
+        refused: Refused<T::Error>,
+    ) -> bool {
         let given = matches!(&refused.op, Op::Send { block, .. } if self.umb.index_of(block) == Some(index));
         // Any reason other than `Busy` is permanent: the link fails.
         if !given || !matches!(refused.reason, Reason::Busy) {
-            self.give_up(id);
+            self.schedule_link_failure(id);
         }
         match refused.op {
             Op::Send { block, .. } if given => _ = self.umb.take_back(block),
-            op => self.handed_back(op),
+            op => self.reclaim_op(op),
         }
         let Self { links, umb, .. } = self;
         let Some(link) = links.get_mut(id) else { return false };
         if given {
             link.requeue(umb, index, payload);
         } else {
-            link.note_sent(umb, index, (payload, link.credit()));
+            link.on_sent(umb, index, (payload, link.credit()));
         }
         !given
     }
@@ -275,16 +280,16 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             link.numbers.data_sent += 1;
             let Ok((header, _)) = BlockHeader::read_from_prefix(block.bytes()) else { break };
             let label = Label::of(&header);
-            self.take_in(own, (label, 0), block.into_arrived(), pipes);
+            self.receive_block(own, (label, 0), block.into_arrived(), pipes);
             worked += 1;
         }
-        self.note_waiting(own);
+        self.mark_waiting(own);
         worked
     }
 
     /// Marks a link for the next poll if blocks still wait there.
     #[inline]
-    fn note_waiting(&mut self, id: LinkId) {
+    fn mark_waiting(&mut self, id: LinkId) {
         if self.links.get(id).is_some_and(|link| link.send.waiting() > 0) {
             self.links.mark(id, Work::SEND);
         }
@@ -292,13 +297,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Handles a block that the transport has returned unsent.
     #[cold]
-    pub(super) fn not_sent(&mut self, id: LinkId, block: SealedBlock) {
-        self.sent(id, block, true);
+    pub(super) fn on_unsent(&mut self, id: LinkId, block: SealedBlock) {
+        self.on_send_complete(id, block, true);
     }
 
     /// Handles a block of this node that the transport has returned.
     #[inline(always)]
-    pub(super) fn sent(&mut self, id: LinkId, block: SealedBlock, failed: bool) {
+    pub(super) fn on_send_complete(&mut self, id: LinkId, block: SealedBlock, failed: bool) {
         let Ok(index) = self.umb.take_back(block) else {
             self.counters.foreign_tokens += 1;
             return;
@@ -307,20 +312,20 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if entry.state != BlockState::InFlight {
             // A block posted for receiving, which the transport has sealed.
             self.counters.foreign_tokens += 1;
-            let link = self.note_unposted(index);
+            let link = self.on_unposted(index);
             self.umb.give(index);
             return self.post_again(link);
         }
         if entry.row == CONTROL_ROW {
             if let Some(link) = self.links.get_mut(id) {
-                link.numbers.note_control_back();
+                link.numbers.on_control_complete();
             }
             return self.recycle(index);
         }
         // UMBInfo-Tab determines the link of a data block, not the transport.
         let (id, slot) = (LinkId::from_index(usize::from(entry.row)), entry.slot);
         let Some(link) = self.links.data_mut(id) else { return };
-        link.numbers.note_data_back(link.posted, failed);
+        link.numbers.on_data_complete(link.posted, failed);
         if failed {
             return self.send_back(id, index);
         }
@@ -342,7 +347,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Frees the control blocks queued for a failed peer.
-    pub(super) fn empty_control(&mut self, id: LinkId) {
+    pub(super) fn clear_control(&mut self, id: LinkId) {
         while let Some(link) = self.links.get_mut(id).filter(|link| link.state.is_down())
             && let Some(index) = link.send.control.pop_front(&mut self.umb)
         {
@@ -364,7 +369,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Returns to their writers the blocks queued for a peer that gets no more data.
-    pub(super) fn give_up_queue(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
+    pub(super) fn return_queue(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
         if let Some((block, _)) = self.relayed.take(id.index()) {
             self.submit(block);
         }

@@ -12,7 +12,7 @@ use crate::routing::LinkId;
 use crate::umb::{BlockMemory, BlockState, NIL, Umb};
 
 /// A question to the policy about a row, given the number of blocks free for it.
-type Ask<P> = fn(&P, &RowSpace, u32) -> Growth;
+type PolicyQuery<P> = fn(&P, &RowSpace, u32) -> Growth;
 
 /// The allocation of blocks and credit to rows.
 pub(super) struct Space<'a, P> {
@@ -32,7 +32,7 @@ pub(super) struct Space<'a, P> {
     /// become free.
     contended: bool,
     /// The link that credit was last taken back from.
-    collected: LinkId,
+    last_collected: LinkId,
     /// Whether any row may have something to give back.
     grown: bool,
     /// When the interval began.
@@ -51,7 +51,7 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
             reserved_blocks: 0,
             reserved_credit: 0,
             contended: false,
-            collected: LinkId::from_index(0),
+            last_collected: LinkId::from_index(0),
             grown: false,
             interval_began: Time(0),
         }
@@ -75,7 +75,7 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
     }
 
     /// Gives every row its initial space, out of `blocks` in total.
-    pub(super) fn lay_out<M: BlockMemory>(
+    pub(super) fn distribute_space<M: BlockMemory>(
         &mut self,
         links: &mut Links<'_>,
         umb: &mut Umb<'_, M>,
@@ -160,7 +160,7 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         links: &mut Links<'_>,
         umb: &mut Umb<'_, M>,
         id: LinkId,
-        ask: Ask<P>,
+        ask: PolicyQuery<P>,
     ) {
         for attempt in 0..2 {
             let Some(link) = links.get_mut(id) else { return };
@@ -250,7 +250,7 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         links: &mut Links<'_>,
         umb: &mut Umb<'_, M>,
         id: LinkId,
-        ask: Ask<P>,
+        ask: PolicyQuery<P>,
     ) -> bool {
         let Some(link) = links.get(id) else { return false };
         let posted = link.posted;
@@ -295,9 +295,14 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
 
     /// Takes back credit that other rows can spare, since one is waiting and none is left, until the policy grants something:
     /// first half of it from one row after another, then the rest. The next call begins with the row after the last.
-    fn collect_credit(&mut self, links: &mut Links<'_>, (needy, space): (LinkId, RowSpace), ask: Ask<P>) {
+    fn collect_credit(
+        &mut self,
+        links: &mut Links<'_>,
+        (needy, space): (LinkId, RowSpace),
+        ask: PolicyQuery<P>,
+    ) {
         let rows = links.len();
-        let (own, start) = (links.own, self.collected.index());
+        let (own, start) = (links.own, self.last_collected.index());
         let mut found = false;
         for step in 0..2 * rows {
             if step == rows && !found {
@@ -312,7 +317,7 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
             }
             found = true;
             self.shrink_recv(link, if step < rows { spare.div_ceil(2) } else { spare });
-            self.collected = id;
+            self.last_collected = id;
             if ask(&self.policy, &space, self.free_credit()) != Growth::Exhausted {
                 return;
             }

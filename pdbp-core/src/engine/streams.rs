@@ -41,7 +41,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub fn close_stream(&mut self, group: u16) -> Result<(), PipeError> {
         self.pipes.close_stream(self.pipes.stream_pipe(group))?;
         if !self.end_stream(group) {
-            self.breaking = true;
+            self.has_broken_streams = true;
         }
         Ok(())
     }
@@ -66,14 +66,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         true
     }
 
-    /// Notifies readers of aborted streams, as long as there is room. Sets `breaking` if any are left.
+    /// Notifies readers of aborted streams, as long as there is room. Sets `has_broken_streams` if any are left.
     pub(super) fn end_own_streams(&mut self) -> u32 {
         let mut worked = 0;
         for group in 0..self.config.stream_pipes {
             if self.pipes.is_ending(self.pipes.stream_pipe(group)) {
                 let told = self.end_stream(group);
                 worked += u32::from(told);
-                self.breaking |= !told;
+                self.has_broken_streams |= !told;
             }
         }
         worked

@@ -77,7 +77,7 @@ impl Termination {
     }
 
     /// Primary: returns the count request that a node still has to be sent, if a wave is in progress.
-    pub(super) fn missing(&self, tally: &Tally) -> Option<Control> {
+    pub(super) fn pending_request(&self, tally: &Tally) -> Option<Control> {
         (self.counting && tally.count.is_none()).then_some(Control::CountRequest { wave: self.wave })
     }
 
@@ -89,19 +89,19 @@ impl Termination {
     }
 
     /// Primary: notes that a node has made a request.
-    pub(super) fn note_request(&mut self, link: &mut Link, number: u32) {
+    pub(super) fn on_request(&mut self, link: &mut Link, number: u32) {
         link.tally.request = Some(Request { number, since: None });
     }
 
     /// Primary: notes the count of a node for a wave.
-    pub(super) fn note_count(&mut self, link: &mut Link, wave: u32, count: Count) {
+    pub(super) fn on_count(&mut self, link: &mut Link, wave: u32, count: Count) {
         if wave == self.wave {
             link.tally.count = Some(count);
         }
     }
 
     /// Notes that the primary has answered request `number` of this node.
-    pub(super) fn note_answer(&mut self, links: &mut Links<'_>, number: u32) {
+    pub(super) fn on_answer(&mut self, links: &mut Links<'_>, number: u32) {
         self.answered = number;
         self.ask_again(links);
     }
@@ -159,7 +159,7 @@ impl Termination {
             link.tally.count = None;
             if link.id != own {
                 if link.is_up() {
-                    link.tell(Control::CountRequest { wave: next });
+                    link.queue_control(Control::CountRequest { wave: next });
                 }
             } else if self.is_pending() && link.tally.request.is_none() {
                 link.tally.request = Some(Request { number: asked, since: Some(next) });
@@ -177,7 +177,7 @@ impl Termination {
             if link.id == own {
                 self.answered = number;
             } else {
-                link.tell(Control::Quiet { number });
+                link.queue_control(Control::Quiet { number });
             }
         }
     }
@@ -203,7 +203,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// one is in progress are answered together after it.
     pub fn request_quiescence(&mut self) -> u32 {
         self.termination.asked = self.termination.asked.wrapping_add(1);
-        self.stirred = true;
+        self.control_dirty = true;
         self.termination.asked
     }
 
@@ -218,7 +218,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             Some(primary) if primary == self.config.node => self.advance_waves(pipes),
             Some(primary) => {
                 if let Some(number) = self.termination.next_request(&mut self.links) {
-                    self.tell(self.links.id(primary), Control::QuietRequest { number });
+                    self.queue_control(self.links.id(primary), Control::QuietRequest { number });
                 }
                 self.termination.is_pending()
             }
@@ -244,9 +244,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Answers the primary's request for this node's counts.
-    pub(super) fn asked_for_count(&mut self, primary: LinkId, wave: u32, pipes: &mut impl PrivatePipes) {
+    pub(super) fn on_count_request(&mut self, primary: LinkId, wave: u32, pipes: &mut impl PrivatePipes) {
         let Count { sent, delivered, open } = self.count(pipes);
-        self.tell(primary, Control::Count { wave, sent, delivered, open });
+        self.queue_control(primary, Control::Count { wave, sent, delivered, open });
     }
 
     fn count(&mut self, pipes: &mut impl PrivatePipes) -> Count {
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(termination.step(links), Step::Begun);
         for (link, count) in links.iter_mut().zip(counts) {
             assert!(termination.counting);
-            termination.note_count(link, termination.wave, count);
+            termination.on_count(link, termination.wave, count);
         }
         termination.step(links)
     }
@@ -295,7 +295,7 @@ mod tests {
         termination.asked = 1;
         assert_eq!(wave(&mut termination, &mut links, [QUIET; 3]), Step::Ended);
         // Node 2 asks after the first wave has begun, so later waves answer it.
-        links.iter_mut().skip(2).for_each(|link| termination.note_request(link, 5));
+        links.iter_mut().skip(2).for_each(|link| termination.on_request(link, 5));
         assert_eq!(wave(&mut termination, &mut links, [QUIET; 3]), Step::Ended);
         assert!(!termination.is_pending());
         let late = links.iter().last().expect("the link to node 2");
@@ -328,11 +328,11 @@ mod tests {
         assert_eq!(termination.step(&mut links), Step::Begun);
         let wave = termination.wave;
         for link in links.iter_mut() {
-            termination.note_count(link, wave - 1, QUIET);
+            termination.on_count(link, wave - 1, QUIET);
         }
         assert_eq!(termination.step(&mut links), Step::Waits);
         for link in links.iter_mut().take(2) {
-            termination.note_count(link, wave, QUIET);
+            termination.on_count(link, wave, QUIET);
         }
         assert_eq!(termination.step(&mut links), Step::Waits);
         links.iter_mut().skip(2).for_each(Link::fail);

@@ -52,7 +52,7 @@ impl<'a, B> Assemblies<'a, B> {
         let (info, left) = (cursor.info(), cursor.left());
         let span = cursor.skip(left);
         let source = info.source();
-        if header.segment() == SegmentHeader::GIVEN_UP {
+        if header.segment() == SegmentHeader::ABORTED {
             let message = header.message();
             self.discard_if(arrivals, |a| (a.source, a.message) == (source, message));
             // Space may have been granted to it before it began.

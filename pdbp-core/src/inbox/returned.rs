@@ -88,7 +88,7 @@ fn train_at(delivery: &Delivery, at: u32) -> Option<(Train<'_>, u32)> {
 
 /// Whether the engine sent the train on the part's behalf.
 fn is_internal(train: &Train<'_>) -> bool {
-    let ends = train.segment().is_some_and(|segment| segment.segment() == SegmentHeader::GIVEN_UP);
+    let ends = train.segment().is_some_and(|segment| segment.segment() == SegmentHeader::ABORTED);
     ends || train.dest_part() == Some(PartId::NODE)
 }
 

@@ -91,7 +91,7 @@ impl<B: AsRef<[u8]>> LongSend<B> {
         if message.len() <= engine.config().longest_unsegmented() {
             return outbox.send(engine, now, hop, &outgoing);
         }
-        match engine.ask_room(*from, *to, *number, message.len() as u64) {
+        match engine.request_room(*from, *to, *number, message.len() as u64) {
             Ok(true) => {}
             Ok(false) => return Err(SendError::AwaitsRoom),
             Err(RoomError::TooLong { limit }) => return Err(SendError::NoRoom(limit)),

@@ -15,7 +15,7 @@ use crate::umb::StreamTag;
 
 pub(crate) use streams::StreamEntry;
 pub use streams::StreamMapping;
-pub(crate) use streams::{Carried, Relayed, Stage, StreamMap};
+pub(crate) use streams::{Relayed, Stage, StreamMap, StreamUse};
 
 /// The group of a pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -130,11 +130,11 @@ impl core::error::Error for PipeError {}
 /// Maps a node's parts to slots in its tables: the lowest bits of a part's number. A reused slot holds a part with another number,
 /// so look-ups compare whole numbers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Places {
+pub(crate) struct PartSlots {
     mask: u16,
 }
 
-impl Places {
+impl PartSlots {
     /// Slots for `parts` parts, rounded up to a power of two.
     pub(crate) fn new(parts: u16) -> Self {
         Self { mask: u32::from(parts).next_power_of_two().wrapping_sub(1) as u16 }
@@ -164,7 +164,7 @@ pub(crate) struct PipePool<'a> {
     pipes: ManagedSlice<'a, PipeEntry>,
     /// Indexed by the slots of parts.
     bound: ManagedSlice<'a, Option<Binding>>,
-    places: Places,
+    places: PartSlots,
     /// Number of the first public stream pipe. Cached because each segment needs it.
     stream_base: u16,
 }
@@ -173,7 +173,7 @@ impl<'a> PipePool<'a> {
     /// The first `private` pipes are private, the next `message` for messages, the rest for streams.
     pub(crate) fn new(
         mut pipes: ManagedSlice<'a, PipeEntry>,
-        (bound, places): (ManagedSlice<'a, Option<Binding>>, Places),
+        (bound, places): (ManagedSlice<'a, Option<Binding>>, PartSlots),
         private: u16,
         message: u16,
     ) -> Self {

@@ -39,7 +39,7 @@ pub(crate) struct Relayed {
     pub(crate) stage: Stage,
     /// Whether the stream has its circuit: the answer still owed to its source, and the last answer sent.
     pub(crate) answer: Option<bool>,
-    pub(crate) told: Option<bool>,
+    pub(crate) last_answer: Option<bool>,
 }
 
 /// The state of a forwarded stream.
@@ -57,7 +57,7 @@ pub(crate) enum Stage {
 
 /// What a peer's stream pipe, or a circuit of its link, carries.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) enum Carried {
+pub(crate) enum StreamUse {
     #[default]
     Nothing,
     /// A stream to a part of this node.
@@ -65,13 +65,13 @@ pub(crate) enum Carried {
     /// A stream being forwarded.
     Relayed(Relayed),
     /// A past stream, and what its source was told, which is repeated if it was lost.
-    Ended { number: StreamNo, told: bool, owed: bool },
+    Ended { number: StreamNo, last_answer: bool, owed: bool },
 }
 
 /// A row of MTA.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StreamEntry {
-    pub(crate) carried: Carried,
+    pub(crate) stream_use: StreamUse,
     /// Whether the circuit with this number, on the link *to* the peer, is in use.
     lent: bool,
 }
@@ -101,18 +101,18 @@ impl<'a> StreamMap<'a> {
 
     /// Returns what stream pipe or circuit `group` of the link `row` carries; `None` if there is no such number.
     #[inline]
-    pub(crate) fn entry(&mut self, row: LinkId, group: u16) -> Option<&mut Carried> {
+    pub(crate) fn entry(&mut self, row: LinkId, group: u16) -> Option<&mut StreamUse> {
         let each = self.groups + self.circuits;
         if group as usize >= each {
             return None;
         }
-        self.entries.get_mut(row.index() * each + group as usize).map(|entry| &mut entry.carried)
+        self.entries.get_mut(row.index() * each + group as usize).map(|entry| &mut entry.stream_use)
     }
 
     /// A forwarded stream.
     pub(crate) fn relayed(&mut self, row: LinkId, group: u16) -> Option<&mut Relayed> {
         match self.entry(row, group)? {
-            Carried::Relayed(relayed) => Some(relayed),
+            StreamUse::Relayed(relayed) => Some(relayed),
             _ => None,
         }
     }
@@ -123,7 +123,7 @@ impl<'a> StreamMap<'a> {
     }
 
     /// Takes a free circuit on the link to a peer.
-    pub(crate) fn lend(&mut self, to: LinkId) -> Option<u16> {
+    pub(crate) fn take_circuit(&mut self, to: LinkId) -> Option<u16> {
         let (groups, circuits) = (self.groups, self.circuits);
         let mut rows = self.row(to).iter_mut().take(circuits);
         let found = rows.position(|entry| !core::mem::replace(&mut entry.lent, true))?;
@@ -131,7 +131,7 @@ impl<'a> StreamMap<'a> {
     }
 
     /// Frees a circuit.
-    pub(crate) fn take_back(&mut self, to: LinkId, circuit: u16) {
+    pub(crate) fn release_circuit(&mut self, to: LinkId, circuit: u16) {
         let at = (circuit as usize).saturating_sub(self.groups);
         if let Some(entry) = self.row(to).get_mut(at) {
             entry.lent = false;
@@ -139,7 +139,7 @@ impl<'a> StreamMap<'a> {
     }
 
     /// Frees all circuits on the link to a peer, because the link starts over.
-    pub(crate) fn take_back_all(&mut self, to: LinkId) {
+    pub(crate) fn release_all_circuits(&mut self, to: LinkId) {
         self.row(to).iter_mut().for_each(|entry| entry.lent = false);
     }
 
@@ -152,15 +152,17 @@ impl<'a> StreamMap<'a> {
     /// The tuple of a stream that ends here.
     pub(crate) fn find(&mut self, source: NodeId, number: StreamNo) -> Option<&mut StreamMapping> {
         let mut entries = self.entries.iter_mut();
-        entries.find_map(|entry| match &mut entry.carried {
-            Carried::Local(mapping) if (mapping.source, mapping.number) == (source, number) => Some(mapping),
+        entries.find_map(|entry| match &mut entry.stream_use {
+            StreamUse::Local(mapping) if (mapping.source, mapping.number) == (source, number) => {
+                Some(mapping)
+            }
             _ => None,
         })
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &StreamMapping> {
-        self.entries.iter().filter_map(|entry| match &entry.carried {
-            Carried::Local(mapping) => Some(mapping),
+        self.entries.iter().filter_map(|entry| match &entry.stream_use {
+            StreamUse::Local(mapping) => Some(mapping),
             _ => None,
         })
     }
@@ -168,8 +170,8 @@ impl<'a> StreamMap<'a> {
     /// Iterates over the forwarded streams, with the link by which each arrives.
     pub(crate) fn all_relayed(&mut self) -> impl Iterator<Item = (LinkId, &mut Relayed)> {
         let each = self.groups + self.circuits;
-        self.entries.iter_mut().enumerate().filter_map(move |(i, entry)| match &mut entry.carried {
-            Carried::Relayed(relayed) => Some((LinkId::from_index(i / each), relayed)),
+        self.entries.iter_mut().enumerate().filter_map(move |(i, entry)| match &mut entry.stream_use {
+            StreamUse::Relayed(relayed) => Some((LinkId::from_index(i / each), relayed)),
             _ => None,
         })
     }
@@ -177,10 +179,10 @@ impl<'a> StreamMap<'a> {
     /// Removes the tuples for which `gone` returns true, because their part or pipe no longer exists.
     pub(crate) fn remove_if(&mut self, gone: impl Fn(&StreamMapping) -> bool) {
         for entry in self.entries.iter_mut() {
-            if let Carried::Local(mapping) = &entry.carried
+            if let StreamUse::Local(mapping) = &entry.stream_use
                 && gone(mapping)
             {
-                entry.carried = Carried::Nothing;
+                entry.stream_use = StreamUse::Nothing;
             }
         }
     }

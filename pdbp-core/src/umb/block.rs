@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 use core::slice;
 
-use super::home::Home;
+use super::origin::Origin;
 use crate::cdu::BLOCK_HEADER;
 use crate::id::BlockId;
 
@@ -11,7 +11,7 @@ use crate::id::BlockId;
 /// and the block is not reused.
 #[derive(Debug)]
 pub(crate) struct RawBlock {
-    pub(super) home: Home,
+    pub(super) origin: Origin,
     pub(super) base: NonNull<u8>,
     pub(super) id: BlockId,
     /// Accessible bytes from `base` on: header and body, or fewer if the block is limited, sealed or filled. The next time the
@@ -64,7 +64,7 @@ impl Drop for RawBlock {
     #[cold]
     fn drop(&mut self) {
         // SAFETY: a home is freed only when no token of it remains.
-        unsafe { self.home.note_dropped() }
+        unsafe { self.origin.count_dropped() }
     }
 }
 

@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 
 use super::block::{ArrivedBlock, RawBlock};
-use super::home::Home;
+use super::origin::Origin;
 use crate::id::BlockId;
 
 /// Makes the tokens of blocks that a transport lets its user read in place, and takes them back: for one link, or for anything that
@@ -29,7 +29,7 @@ use crate::id::BlockId;
 /// ```
 #[derive(Debug)]
 pub struct Lender {
-    home: Home,
+    origin: Origin,
     /// Tokens that have not come back.
     out: usize,
 }
@@ -37,7 +37,7 @@ pub struct Lender {
 impl Lender {
     /// A lender that has not lent anything.
     pub fn new() -> Self {
-        Self { home: Home::new(NonNull::dangling()), out: 0 }
+        Self { origin: Origin::new(NonNull::dangling()), out: 0 }
     }
 
     /// Makes a token for a block in foreign memory, to be read in place.
@@ -49,7 +49,7 @@ impl Lender {
     #[inline]
     pub unsafe fn lend(&mut self, id: BlockId, base: NonNull<u8>, length: u32) -> ArrivedBlock {
         self.out += 1;
-        ArrivedBlock { raw: RawBlock { home: self.home, base, id, room: length } }
+        ArrivedBlock { raw: RawBlock { origin: self.origin, base, id, room: length } }
     }
 
     /// Takes a token back; its block may be written from now on.
@@ -58,7 +58,7 @@ impl Lender {
     /// Hands the token back if it is not from this lender.
     #[inline]
     pub fn take_back(&mut self, block: ArrivedBlock) -> Result<(), ArrivedBlock> {
-        if block.raw.home != self.home {
+        if block.raw.origin != self.origin {
             return Err(block);
         }
         block.raw.forget();
@@ -69,7 +69,7 @@ impl Lender {
     /// Number of tokens neither taken back nor dropped, whose blocks may still be read.
     pub fn outstanding(&self) -> usize {
         // SAFETY: only `drop` frees the home.
-        self.out - unsafe { self.home.dropped() }
+        self.out - unsafe { self.origin.dropped() }
     }
 }
 
@@ -83,7 +83,7 @@ impl Drop for Lender {
     fn drop(&mut self) {
         if self.outstanding() == 0 {
             // SAFETY: no token is outstanding, and the lender makes no more.
-            unsafe { self.home.free() }
+            unsafe { self.origin.free() }
         }
     }
 }

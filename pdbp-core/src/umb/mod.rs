@@ -68,9 +68,7 @@ mod copies;
 #[allow(unsafe_code)]
 mod delivery;
 #[allow(unsafe_code)]
-mod held;
-#[allow(unsafe_code)]
-mod home;
+mod leakable;
 #[cfg(feature = "alloc")]
 #[allow(unsafe_code)]
 mod lender;
@@ -79,6 +77,8 @@ mod memory;
 #[allow(unsafe_code)]
 mod once;
 mod open;
+#[allow(unsafe_code)]
+mod origin;
 #[cfg(feature = "alloc")]
 mod pool;
 mod shared;
@@ -91,7 +91,7 @@ mod tests;
 pub use block::{ArrivedBlock, SealedBlock, VacantBlock};
 pub(crate) use copies::{Copies, CopyBlock};
 pub use delivery::{Delivery, DeliveryKind};
-pub(crate) use held::Held;
+pub(crate) use leakable::Leakable;
 #[cfg(feature = "alloc")]
 pub use lender::Lender;
 pub use memory::{Aligned, BlockMemory, RecvMemory, SendMemory, Space, StaticMemory};

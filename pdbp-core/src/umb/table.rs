@@ -7,9 +7,9 @@ use managed::ManagedSlice;
 
 use super::block::{RawBlock, SealedBlock, Token, VacantBlock};
 use super::delivery::{Delivery, DeliveryKind};
-use super::held::Held;
-use super::home::Home;
+use super::leakable::Leakable;
 use super::memory::BlockMemory;
+use super::origin::Origin;
 use super::shared::Place;
 use crate::cdu::BLOCK_HEADER;
 use crate::id::{BlockId, NodeId};
@@ -82,13 +82,13 @@ pub(super) fn layout(body: usize) -> (u32, usize) {
 /// is dropped while a token or delivery is outstanding, the memory stays in place. So whatever the engine, its host and its
 /// transport do with block numbers and tokens, no byte has two owners.
 pub(crate) struct Umb<'a, M> {
-    memory: Held<M>,
+    memory: Leakable<M>,
     segment: NodeId,
     /// Length of header and body, and the distance between blocks.
     room: u32,
     stride: usize,
     info: ManagedSlice<'a, BlockInfo>,
-    home: Home,
+    origin: Origin,
     /// Tokens that have not come back.
     out: usize,
     /// Deliveries made by [`lend_piece`](Self::lend_piece) that have not come back.
@@ -112,10 +112,10 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
             let used = BlockUse { next: if next < count { next } else { NIL }, ..BlockUse::default() };
             *entry = BlockInfo { used, claims: if i < count { 0 } else { OUT } };
         }
-        let home = Home::new(memory.base());
+        let origin = Origin::new(memory.base());
         let free_head = if count == 0 { NIL } else { 0 };
-        let memory = Held::new(memory);
-        Self { memory, segment, room, stride, info, home, out: 0, readers: 0, free_head, free: count }
+        let memory = Leakable::new(memory);
+        Self { memory, segment, room, stride, info, origin, out: 0, readers: 0, free_head, free: count }
     }
 
     #[inline]
@@ -165,7 +165,7 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
         entry.claims = OUT;
         self.out += 1;
         let id = BlockId { segment: self.segment, index };
-        Some(RawBlock { home: self.home, base: self.place(index), id, room: self.room })
+        Some(RawBlock { origin: self.origin, base: self.place(index), id, room: self.room })
     }
 
     /// As [`lend`](Self::lend), for a block to be sent.
@@ -199,7 +199,7 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
     #[inline]
     pub(crate) fn index_of(&self, block: &impl Token) -> Option<u32> {
         let raw = block.raw();
-        (raw.home == self.home).then_some(raw.id.index)
+        (raw.origin == self.origin).then_some(raw.id.index)
     }
 
     /// The sealed bytes of a block (header and body). `None` if there is no such block, or its token is out.
@@ -288,7 +288,7 @@ impl<M> Umb<'_, M> {
     /// Whether any tokens are outstanding.
     fn has_lent(&self) -> bool {
         // SAFETY: only `drop` frees the home.
-        let dropped = unsafe { self.home.dropped() };
+        let dropped = unsafe { self.origin.dropped() };
         self.out != dropped
     }
 }
@@ -299,7 +299,7 @@ impl<M> Drop for Umb<'_, M> {
         self.memory.leak = lent || self.readers > 0;
         if !lent {
             // SAFETY: no token is outstanding, and none will be made.
-            unsafe { self.home.free() }
+            unsafe { self.origin.free() }
         }
     }
 }

@@ -53,7 +53,7 @@ impl Shared {
     /// Takes back the space of a long message.
     pub(crate) fn give_room(&self, room: RoomToken) {
         if let Err(room) = self.rooms.push(room) {
-            self.engine_within().give_room(room);
+            self.engine_within().release_room(room);
         }
         self.disturb_nap();
     }

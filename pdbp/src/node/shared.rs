@@ -372,7 +372,7 @@ impl Shared {
         while !self.rooms.is_empty()
             && let Some(room) = self.rooms.pop()
         {
-            engine.give_room(room);
+            engine.release_room(room);
         }
         let now = if when == When::Now { self.now() } else { engine.last_poll() };
         let mut sink = Sink { shared: self, own: own.and_then(|own| own.pipe), flush_wanted: false };

@@ -19,7 +19,7 @@ use crate::mesp::Control;
 use crate::routing::LinkId;
 use crate::transport::{Op, Refused, Transport};
 use crate::umb::{BlockMemory, BlockState, DeliveryKind, SealedBlock, Umb};
-pub(super) use numbers::{MOST_MISSING, Missing, Numbers};
+pub(super) use numbers::{MAX_MISSING, Missing, Numbers};
 pub(super) use state::LinkState;
 pub(super) use table::Links;
 pub(super) use work::Work;
@@ -67,7 +67,7 @@ impl Default for Link {
 }
 
 /// A block that the transport refused, and its answer.
-type NotSent<E> = (u32, Refused<E>);
+type Refusal<E> = (u32, Refused<E>);
 
 /// What a block carries, as it matters to queues and credit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -238,7 +238,7 @@ impl Link {
         let outstanding = self.numbers.outstanding();
         let window = u64::from(self.numbers.window);
         let kept = u64::from(kept(self.numbers.window));
-        if !self.is_up() || self.numbers.data_away >= self.places {
+        if !self.is_up() || self.numbers.data_in_flight >= self.places {
             return None;
         }
         if !self.send.urgent.is_empty() && outstanding < window {
@@ -253,7 +253,7 @@ impl Link {
         let kept = if payload == Payload::Urgent { 0 } else { kept(self.numbers.window) };
         self.send.waiting() == 0
             && self.is_up()
-            && self.numbers.data_away < self.places
+            && self.numbers.data_in_flight < self.places
             && self.numbers.outstanding() + u64::from(kept) < u64::from(self.numbers.window)
     }
 
@@ -271,7 +271,7 @@ impl Link {
 
     /// Queues a control message for the peer, if it can get any. Returns `false` if there is no room, because the peer asked for
     /// more than it should.
-    pub(super) fn tell(&mut self, message: Control) -> bool {
+    pub(super) fn queue_control(&mut self, message: Control) -> bool {
         self.state.is_down() || self.state.is_incompatible() || self.control.push(message)
     }
 
@@ -286,13 +286,13 @@ impl Link {
         umb: &mut Umb<'_, M>,
         transport: &mut T,
         checksum: Checksum,
-    ) -> Option<Result<(), NotSent<T::Error>>> {
+    ) -> Option<Result<(), Refusal<T::Error>>> {
         let index = self.queue_mut(payload).pop_front(umb)?;
         let Some(block) = umb.lend_sealed(index) else {
             debug_assert!(false, "block {index} was queued while somebody had it");
             return None;
         };
-        let sent = self.hand_over((index, block), payload, umb, transport, checksum);
+        let sent = self.submit((index, block), payload, umb, transport, checksum);
         Some(sent.map_err(|refused| (index, refused)))
     }
 
@@ -301,7 +301,7 @@ impl Link {
     /// # Errors
     /// The transport's refusal.
     #[inline(always)]
-    pub(super) fn hand_over<T: Transport, M: BlockMemory>(
+    pub(super) fn submit<T: Transport, M: BlockMemory>(
         &mut self,
         (index, mut block): (u32, SealedBlock),
         payload: Payload,
@@ -312,7 +312,7 @@ impl Link {
         let credit = self.credit();
         self.stamp(&mut block, payload, (credit, checksum));
         transport.submit(Op::Send { peer: self.peer, block })?;
-        self.note_sent(umb, index, (payload, credit));
+        self.on_sent(umb, index, (payload, credit));
         Ok(())
     }
 
@@ -323,7 +323,7 @@ impl Link {
 
     /// Notes that the transport has taken a block with the next numbers, which carries the peer's credit.
     #[inline]
-    pub(super) fn note_sent<M: BlockMemory>(
+    pub(super) fn on_sent<M: BlockMemory>(
         &mut self,
         umb: &mut Umb<'_, M>,
         index: u32,
@@ -332,7 +332,7 @@ impl Link {
         if let Some(entry) = umb.entry(index) {
             entry.state = BlockState::InFlight;
         }
-        self.numbers.note_sent(payload, credit);
+        self.numbers.on_sent(payload, credit);
     }
 
     /// Writes the header fields that do not depend on when the block leaves.

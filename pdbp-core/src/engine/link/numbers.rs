@@ -4,7 +4,7 @@ use super::Payload;
 use crate::cdu::{BlockClass, BlockHeader, Malformed};
 
 /// How many blocks beyond the size of a row may be missing ahead of another; a greater gap means that the number is invalid.
-pub(in crate::engine) const MOST_MISSING: u64 = 1024;
+pub(in crate::engine) const MAX_MISSING: u64 = 1024;
 
 /// Block counts in both directions, and how many blocks each node may have at the other.
 #[derive(Debug, Default)]
@@ -20,9 +20,9 @@ pub(in crate::engine) struct Numbers {
     pub(in crate::engine) window: u32,
     /// Data blocks of the peer that this node has released, and how many of these releases have been reported to the peer.
     pub(in crate::engine) released: u64,
-    pub(in crate::engine) released_told: u64,
+    pub(in crate::engine) released_reported: u64,
     /// The credit last reported to the peer.
-    pub(in crate::engine) window_told: u32,
+    pub(in crate::engine) window_reported: u32,
     /// Data blocks of the peer that have arrived, including unreadable ones once they are known.
     pub(in crate::engine) data_received: u64,
     /// Blocks refused as unreadable since the last readable one.
@@ -30,10 +30,10 @@ pub(in crate::engine) struct Numbers {
     /// Data blocks of the peer that went to private pipes, or were refused.
     pub(in crate::engine) delivered: u64,
     /// Control blocks and data blocks now with the transport.
-    pub(in crate::engine) control_away: u32,
-    pub(in crate::engine) data_away: u32,
+    pub(in crate::engine) control_in_flight: u32,
+    pub(in crate::engine) data_in_flight: u32,
     /// Data blocks that had left on a posted link and came back when it failed.
-    pub(in crate::engine) came_back: u64,
+    pub(in crate::engine) returned: u64,
 }
 
 /// Blocks missing ahead of one that has arrived.
@@ -58,35 +58,35 @@ impl Numbers {
 
     /// After the link has failed: data blocks whose delivery is uncertain.
     pub(in crate::engine) fn in_doubt(&self) -> u64 {
-        self.data_sent.saturating_sub(self.data_acked + self.came_back)
+        self.data_sent.saturating_sub(self.data_acked + self.returned)
     }
 
     /// Notes that a block has left, which carries the peer's credit.
     #[inline]
-    pub(in crate::engine) fn note_sent(&mut self, payload: Payload, credit: u32) {
+    pub(in crate::engine) fn on_sent(&mut self, payload: Payload, credit: u32) {
         self.sent += 1;
         if payload.is_data() {
             self.data_sent += 1;
-            self.data_away += 1;
+            self.data_in_flight += 1;
         } else {
-            self.control_away += 1;
+            self.control_in_flight += 1;
         }
-        self.released_told = self.released;
-        self.window_told = credit;
+        self.released_reported = self.released;
+        self.window_reported = credit;
     }
 
     /// Notes that the transport has returned a data block. In place, this means that the peer has read it.
     #[inline]
-    pub(in crate::engine) fn note_data_back(&mut self, posted: bool, failed: bool) {
+    pub(in crate::engine) fn on_data_complete(&mut self, posted: bool, failed: bool) {
         self.data_acked += u64::from(!posted);
-        self.came_back += u64::from(failed && posted);
-        self.data_away = self.data_away.saturating_sub(1);
+        self.returned += u64::from(failed && posted);
+        self.data_in_flight = self.data_in_flight.saturating_sub(1);
     }
 
     /// Notes that the transport has returned a control block.
     #[inline]
-    pub(in crate::engine) fn note_control_back(&mut self) {
-        self.control_away = self.control_away.saturating_sub(1);
+    pub(in crate::engine) fn on_control_complete(&mut self) {
+        self.control_in_flight = self.control_in_flight.saturating_sub(1);
     }
 
     /// Returns the peer its credit for data blocks that are finished and did not enter RM.
@@ -131,16 +131,16 @@ impl Numbers {
     /// left to do.
     #[inline]
     pub(in crate::engine) fn has_news(&self, credit: u32, posted: bool, idle: bool) -> bool {
-        if self.window_told != credit {
+        if self.window_reported != credit {
             return true;
         }
-        let news = self.released - self.released_told;
+        let news = self.released - self.released_reported;
         if !posted || news == 0 {
             return false;
         }
         // A reader may hold half of the blocks while it waits for more. Then even small news matters to the peer once it may be
         // out of credit (less the element reserved for commands).
-        let short = self.data_received.saturating_sub(self.released_told) + 1 >= u64::from(credit);
+        let short = self.data_received.saturating_sub(self.released_reported) + 1 >= u64::from(credit);
         news >= u64::from((credit / 2).max(1)) || (idle && short)
     }
 }
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn the_peer_learns_of_half_of_its_credit_and_at_rest_of_all_that_it_needs() {
-        let mut numbers = Numbers { window_told: 8, data_received: 3, released: 3, ..Numbers::default() };
+        let mut numbers = Numbers { window_reported: 8, data_received: 3, released: 3, ..Numbers::default() };
         assert!(!numbers.has_news(8, true, true), "five are left to it");
         numbers.data_received = 7;
         assert!(numbers.has_news(8, true, true) && !numbers.has_news(8, true, false));

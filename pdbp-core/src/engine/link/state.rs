@@ -3,7 +3,7 @@
 /// The state of the exchange between two nodes.
 ///
 /// ```text
-///            restore                 both members, welcomed
+///            restore                 both members, welcomed  
 ///  ┌──────┐ ────────▶ ┌────────────┐ ──────────────────────▶ ┌────┐
 ///  │ Down │           │ Connecting │                         │ Up │
 ///  └──────┘           └────────────┘ ◀────────────────────── └────┘
@@ -164,7 +164,7 @@ mod tests {
 
     /// The facts known about a link, one by one.
     #[derive(Debug)]
-    struct Facts {
+    struct Model {
         down: bool,
         member: bool,
         welcome: bool,
@@ -172,7 +172,7 @@ mod tests {
         differ: bool,
     }
 
-    impl Facts {
+    impl Model {
         fn apply(&mut self, step: u8) {
             let talks = !self.down && !self.differ;
             match step {
@@ -207,11 +207,11 @@ mod tests {
         fn the_state_follows_from_what_is_known(joining: bool, steps in vec(0u8..7, 0..40)) {
             let mut state = LinkState::at_start(joining);
             let mut facts =
-                Facts { down: false, member: !joining, welcome: !joining, agreed: false, differ: false };
+                Model { down: false, member: !joining, welcome: !joining, agreed: false, differ: false };
             for step in steps {
                 apply(&mut state, step);
                 facts.apply(step);
-                let Facts { down, member, welcome, agreed, differ } = facts;
+                let Model { down, member, welcome, agreed, differ } = facts;
                 prop_assert_eq!(state.is_up(), !down && !differ && member && welcome, "{:?}", state);
                 prop_assert_eq!(state.is_down(), down);
                 prop_assert_eq!(state.is_member(), member);

@@ -15,8 +15,8 @@ pub(in crate::engine) struct Links<'a> {
     pub(in crate::engine) own: LinkId,
     /// The links that have work.
     pub(super) work: WorkList,
-    /// Whether a link may have changed since [`settle`](Self::settle).
-    touched: bool,
+    /// Whether a link may have changed since [`mark_clean`](Self::mark_clean).
+    dirty: bool,
 }
 
 impl<'a> Links<'a> {
@@ -26,7 +26,7 @@ impl<'a> Links<'a> {
             let id = LinkId::from_index(i);
             *link = Link::new(id, topology.node(id));
         }
-        Self { rows, topology, own: topology.link(topology.own()), work: WorkList::default(), touched: true }
+        Self { rows, topology, own: topology.link(topology.own()), work: WorkList::default(), dirty: true }
     }
 
     pub(in crate::engine) fn len(&self) -> usize {
@@ -55,7 +55,7 @@ impl<'a> Links<'a> {
 
     #[inline]
     pub(in crate::engine) fn get_mut(&mut self, id: LinkId) -> Option<&mut Link> {
-        self.touched = true;
+        self.dirty = true;
         self.rows.get_mut(id.index())
     }
 
@@ -64,25 +64,25 @@ impl<'a> Links<'a> {
     #[inline]
     pub(in crate::engine) fn data_mut(&mut self, id: LinkId) -> Option<&mut Link> {
         let link = self.rows.get_mut(id.index())?;
-        self.touched |= link.posted;
+        self.dirty |= link.posted;
         Some(link)
     }
 
     /// Notes that a link obtained by [`data_mut`](Self::data_mut) has changed in other ways.
-    pub(in crate::engine) fn touch(&mut self) {
-        self.touched = true;
+    pub(in crate::engine) fn mark_dirty(&mut self) {
+        self.dirty = true;
     }
 
-    /// Whether a link may have changed since [`settle`](Self::settle): write access to one has been given out.
+    /// Whether a link may have changed since [`mark_clean`](Self::mark_clean): write access to one has been given out.
     #[inline]
-    pub(in crate::engine) fn are_touched(&self) -> bool {
-        self.touched
+    pub(in crate::engine) fn is_dirty(&self) -> bool {
+        self.dirty
     }
 
     /// Notes that the links have been checked in their current state.
     #[inline]
-    pub(in crate::engine) fn settle(&mut self) {
-        self.touched = false;
+    pub(in crate::engine) fn mark_clean(&mut self) {
+        self.dirty = false;
     }
 
     /// The number of the link to a node; [`LinkId::NONE`] if there is none.
@@ -118,7 +118,7 @@ impl<'a> Links<'a> {
     }
 
     pub(in crate::engine) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Link> {
-        self.touched = true;
+        self.dirty = true;
         self.rows.iter_mut()
     }
 

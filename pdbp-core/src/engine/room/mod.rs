@@ -6,7 +6,7 @@
 //! been read and dropped.
 //!
 //! ```text
-//!  sender: ask_room ── ask, to the node itself ──▶ receiver: queue ─▶ reserved
+//!  sender: request_room ── ask, to the node itself ──▶ receiver: queue ─▶ reserved
 //!          true   ◀── Control::Room, by the relay ──┘
 //!          segments ──────────────────────────────▶ take_room … give_room
 //!          end_room
@@ -44,7 +44,7 @@ use crate::routing::LinkId;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
-pub(super) use sent::SentWhole;
+pub(super) use sent::SentMessages;
 pub(crate) use table::RoomEntry;
 pub(super) use table::Rooms;
 use table::State;
@@ -52,19 +52,19 @@ use table::State;
 /// Nanoseconds after which an unanswered request is first repeated.
 const RETRY: u64 = 5_000_000;
 /// Maximum number of times the delay doubles.
-const DOUBLED: u32 = 10;
+const MAX_DOUBLINGS: u32 = 10;
 
 /// Announces to a node a message for one of its parts. Sent to [`PartId::NODE`].
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct Ask {
+struct Announcement {
     number: U32,
-    /// Local index of the destination part, combined with `GIVEN_UP` if the message was given up.
+    /// Local index of the destination part, combined with `ABORTED` if the message was given up.
     dest: U32,
     bytes: U64,
 }
 
-const GIVEN_UP: u32 = 1 << 16;
+const ABORTED: u32 = 1 << 16;
 
 /// A message that a part of this node sends in segments, and the state of its reservation.
 #[derive(Clone, Copy, Debug, Default)]
@@ -116,7 +116,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// this is called, there is no limit. A message longer than the limit is refused at its sender.
     pub fn limit_assembly(&mut self, bytes: u64) {
         self.rooms.limit = bytes.max(self.rooms.reserved);
-        self.rooms.stirred = true;
+        self.rooms.dirty = true;
     }
 
     /// As [`limit_assembly`](Self::limit_assembly), for a node with `buffers` buffers of equal size, each for one message of up
@@ -137,7 +137,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     ///
     /// # Errors
     /// See [`RoomError`]; the message is over.
-    pub fn ask_room(&mut self, from: PartId, to: PartId, number: u32, bytes: u64) -> Result<bool, RoomError> {
+    pub fn request_room(
+        &mut self,
+        from: PartId,
+        to: PartId,
+        number: u32,
+        bytes: u64,
+    ) -> Result<bool, RoomError> {
         let Some(local) = self.parts.get_mut(from.local()) else {
             return Err(RoomError::NoSuchPart);
         };
@@ -148,7 +154,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 match state {
                     Answer::Granted => return Ok(true),
                     Answer::Asked { at, tries: before } => {
-                        if self.now.since(at) < RETRY << before.min(DOUBLED) {
+                        if self.now.since(at) < RETRY << before.min(MAX_DOUBLINGS) {
                             return Ok(false);
                         }
                         tries = before + 1;
@@ -165,7 +171,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
             RoomRequest::Open { .. } => self.end_room(from, false),
         }
-        let ask = Ask { number: number.into(), dest: u32::from(to.local()).into(), bytes: bytes.into() };
+        let announcement =
+            Announcement { number: number.into(), dest: u32::from(to.local()).into(), bytes: bytes.into() };
         let mut block = match self.open(to.node()) {
             Ok(block) => block,
             Err(OpenError::WouldBlock) => return Ok(false),
@@ -178,8 +185,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let state = Answer::Asked { at: self.now, tries };
         self.set_room_request(from.local(), RoomRequest::Open { to, number, state });
         let route = Route::raw(CduClass::Command as u8, 0, from.local(), PartId::NODE);
-        let pushed = block.push(route, ask.as_bytes());
-        debug_assert!(pushed.is_ok(), "an empty block has room for an ask");
+        let pushed = block.push(route, announcement.as_bytes());
+        debug_assert!(pushed.is_ok(), "an empty block has room for an announcement");
         self.submit(block.into_urgent());
         Ok(false)
     }
@@ -195,7 +202,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return;
         }
         if sent {
-            local.sent.note(number);
+            local.sent.record(number);
         } else {
             self.end_message(from, to, number);
             return;
@@ -203,7 +210,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if self.is_relayed(to.node()) {
             let is_earlier = |e: &RoomEntry| e.state == State::Sent && (e.source, e.dest) == (from, to);
             self.rooms.drop_if(is_earlier);
-            if self.rooms.has_plenty() {
+            if self.rooms.is_half_free() {
                 self.rooms.add(RoomEntry::of_sender(from, to, number, State::Sent));
             }
         }
@@ -235,7 +242,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Frees the space of a message that was read, or will not complete.
-    pub fn give_room(&mut self, room: RoomToken) {
+    pub fn release_room(&mut self, room: RoomToken) {
         let RoomToken { entry, source, number } = room;
         let slot = self.rooms.table.get_mut(entry as usize);
         let is_it = |e: &mut RoomEntry| e.state == State::Taken && (e.source, e.number) == (source, number);
@@ -243,7 +250,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             Some(room) => self.rooms.reserved -= room.bytes,
             None => self.counters.foreign_tokens += 1,
         }
-        self.rooms.stirred = true;
+        self.rooms.dirty = true;
     }
 
     /// Frees the space granted to an unreachable node, once a part has read everything that had arrived from there.
@@ -261,13 +268,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Grants requests as long as there is space, and notifies receivers of messages that were given up.
     pub(super) fn advance_rooms(&mut self) -> u32 {
         let mut worked = 0;
-        while self.rooms.stirred {
+        while self.rooms.dirty {
             match self.rooms.grant_next() {
                 Some(entry) => {
-                    self.owe_room(entry);
+                    self.queue_room_answer(entry);
                     worked += 1;
                 }
-                None => self.rooms.stirred = false,
+                None => self.rooms.dirty = false,
             }
         }
         if core::mem::take(&mut self.rooms.ending) {
@@ -284,12 +291,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let RoomEntry { source, dest: to, number, state: State::Ending, .. } = *ended else { return 0 };
         match self.open(to.node()) {
             Ok(mut block) => {
-                let dest = u32::from(to.local()) | GIVEN_UP;
-                let ask = Ask { number: number.into(), dest: dest.into(), bytes: 0.into() };
+                let dest = u32::from(to.local()) | ABORTED;
+                let announcement = Announcement { number: number.into(), dest: dest.into(), bytes: 0.into() };
                 let route = |dest| Route::raw(CduClass::ShortMessage as u8, 0, source.local(), dest);
-                let end = SegmentHeader::new(number, SegmentHeader::GIVEN_UP, 0);
+                let end = SegmentHeader::new(number, SegmentHeader::ABORTED, 0);
                 let ended = block.reserve_segment(route(to.local()), end, 0).is_ok();
-                let told = block.push(route(PartId::NODE), ask.as_bytes()).is_ok();
+                let told = block.push(route(PartId::NODE), announcement.as_bytes()).is_ok();
                 debug_assert!(ended && told, "an empty block has room for both");
                 self.submit(block);
             }
@@ -310,7 +317,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Reads messages of other nodes' parts to this node itself: bytes `start..end` of an arrived block.
-    pub(super) fn node_told(
+    pub(super) fn read_node_messages(
         &mut self,
         (source, by): (NodeId, LinkId),
         block: &Delivery,
@@ -320,21 +327,21 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         for train in trains {
             let Some(source) = PartId::new(source, train.source_part()) else { continue };
             for message in train.messages() {
-                match Ask::read_from_bytes(message) {
-                    Ok(ask) => self.asked_for_room(source, by, ask),
+                match Announcement::read_from_bytes(message) {
+                    Ok(announcement) => self.on_room_request(source, by, announcement),
                     Err(_) => self.counters.malformed += 1,
                 }
             }
         }
     }
 
-    fn asked_for_room(&mut self, source: PartId, hop: LinkId, ask: Ask) {
-        let (number, bytes) = (ask.number.get(), ask.bytes.get());
-        let Some(dest) = PartId::new(self.config.node, ask.dest.get() as u16) else {
+    fn on_room_request(&mut self, source: PartId, hop: LinkId, announcement: Announcement) {
+        let (number, bytes) = (announcement.number.get(), announcement.bytes.get());
+        let Some(dest) = PartId::new(self.config.node, announcement.dest.get() as u16) else {
             self.counters.malformed += 1;
             return;
         };
-        if ask.dest.get() & GIVEN_UP != 0 {
+        if announcement.dest.get() & ABORTED != 0 {
             // The reader frees granted space, because some of the message may have arrived.
             let waits = |e: &RoomEntry| matches!(e.state, State::Queued(_));
             self.rooms.drop_if(|e| waits(e) && (e.source, e.number) == (source, number));
@@ -354,7 +361,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             // Asked again, since the answer may have been lost.
             entry.hop = hop;
             if !matches!(entry.state, State::Queued(_)) {
-                self.owe_room(i);
+                self.queue_room_answer(i);
             }
             return;
         }
@@ -368,21 +375,21 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         } else if bytes > limit {
             State::Reply { limit: limit.max(1) }
         } else {
-            State::Queued(self.rooms.asked)
+            State::Queued(self.rooms.requests)
         };
-        self.rooms.asked = self.rooms.asked.wrapping_add(1);
+        self.rooms.requests = self.rooms.requests.wrapping_add(1);
         let bytes = bytes.max(each);
         let added = self.rooms.add(RoomEntry { source, dest, number, bytes, state, owed: false, hop });
         match (added, state) {
-            (Some(_), State::Queued(_)) => self.rooms.stirred = true,
-            (Some(entry), _) => self.owe_room(entry),
+            (Some(_), State::Queued(_)) => self.rooms.dirty = true,
+            (Some(entry), _) => self.queue_room_answer(entry),
             // There is no room to remember it; the sender will ask again.
             (None, _) => {}
         }
     }
 
     /// Records that the sender of a message is to be notified whether it has its space.
-    fn owe_room(&mut self, entry: u32) {
+    fn queue_room_answer(&mut self, entry: u32) {
         let Some(Some(room)) = self.rooms.table.get_mut(entry as usize) else { return };
         let RoomEntry { source, number, dest, state, .. } = *room;
         if source.node() != self.config.node {
@@ -397,27 +404,27 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         {
             *slot = None;
         }
-        self.room_answered(source, number, dest, state.limit());
+        self.on_room_answer(source, number, dest, state.limit());
     }
 
     /// Handles an answer from a node, or from its relay, about a message of this node, or of another one to which the answer is
     /// forwarded.
-    pub(super) fn room_answered(&mut self, to: PartId, number: u32, dest: PartId, limit: u64) {
+    pub(super) fn on_room_answer(&mut self, to: PartId, number: u32, dest: PartId, limit: u64) {
         if to.node() != self.config.node {
             let (state, hop) = (State::Reply { limit }, self.links.id(to.node()));
             let reply = RoomEntry { source: to, dest, number, bytes: 0, state, owed: false, hop };
             if hop != LinkId::NONE
                 && let Some(entry) = self.rooms.add(reply)
             {
-                self.owe_room(entry);
+                self.queue_room_answer(entry);
             }
             return;
         }
         // The part that asked may be gone, and another one in its slot.
         let asker = self.parts.get_mut(to.local()).filter(|local| local.is_of(to.local()));
         if let Some(Local { room_request, sent, .. }) = asker {
-            if let RoomRequest::Open { to: part, number: asked, state } = room_request
-                && (part.node(), *asked) == (dest.node(), number)
+            if let RoomRequest::Open { to: part, number: requested, state } = room_request
+                && (part.node(), *requested) == (dest.node(), number)
             {
                 if let Answer::Asked { .. } = state {
                     *state = if limit == 0 { Answer::Granted } else { Answer::TooLong { limit } };
@@ -425,7 +432,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 return;
             }
             // The request was repeated, and so is the answer. Segments may still be waiting for their block to fill up.
-            if sent.has(number) {
+            if sent.contains(number) {
                 return;
             }
         }
@@ -438,7 +445,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Handles the loss of the route to some nodes, because a link has failed or, for [`LinkId::NONE`], because they are not
     /// members. Messages to them are lost, and requests made over the link have been given up.
-    pub(super) fn lose_room_requests(&mut self, lost: impl Fn(NodeId) -> bool, link: LinkId) {
+    pub(super) fn fail_room_requests(&mut self, lost: impl Fn(NodeId) -> bool, link: LinkId) {
         for local in self.parts.iter_mut() {
             match &mut local.room_request {
                 RoomRequest::Open { to, state: state @ (Answer::Asked { .. } | Answer::Granted), .. }
@@ -480,7 +487,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             let Some(Some(entry)) = self.rooms.table.get_mut(i as usize) else { continue };
             if matches!(entry.state, State::Queued(_)) && entry.dest.local() == dest {
                 entry.state = State::Reply { limit: 0 };
-                self.owe_room(i);
+                self.queue_room_answer(i);
             }
         }
     }

@@ -64,9 +64,9 @@ pub(in crate::engine) struct Rooms<'a> {
     pub(super) each: u64,
     pub(super) reserved: u64,
     /// Number of requests so far.
-    pub(super) asked: u32,
+    pub(super) requests: u32,
     /// Whether something may be granted.
-    pub(super) stirred: bool,
+    pub(super) dirty: bool,
     /// Whether receivers are to be notified of messages that were given up.
     pub(super) ending: bool,
 }
@@ -74,13 +74,13 @@ pub(in crate::engine) struct Rooms<'a> {
 impl<'a> Rooms<'a> {
     pub(in crate::engine) fn new(mut table: ManagedSlice<'a, Option<RoomEntry>>) -> Self {
         table.iter_mut().for_each(|entry| *entry = None);
-        Self { table, limit: u64::MAX, each: 0, reserved: 0, asked: 0, stirred: false, ending: false }
+        Self { table, limit: u64::MAX, each: 0, reserved: 0, requests: 0, dirty: false, ending: false }
     }
 
     /// Whether [`Engine::advance_rooms`] may have something to do.
     #[inline]
     pub(in crate::engine) fn have_work(&self) -> bool {
-        self.stirred || self.ending
+        self.dirty || self.ending
     }
 
     /// Finds the message with that number in such a state.
@@ -104,7 +104,7 @@ impl<'a> Rooms<'a> {
     }
 
     /// Whether half of the table is free, so that optional entries may be kept.
-    pub(super) fn has_plenty(&self) -> bool {
+    pub(super) fn is_half_free(&self) -> bool {
         2 * self.table.iter().flatten().count() < self.table.len()
     }
 
@@ -115,15 +115,15 @@ impl<'a> Rooms<'a> {
             if matches!(entry.state, State::Granted | State::Orphaned | State::Taken) {
                 self.reserved -= entry.bytes;
             }
-            self.stirred = true;
+            self.dirty = true;
         }
     }
 
     /// Grants the oldest request if there is space for it. Later ones wait behind it, so that a long message gets its turn.
     pub(super) fn grant_next(&mut self) -> Option<u32> {
-        let asked = self.asked;
+        let requests = self.requests;
         let queued = (0..).zip(self.table.iter_mut()).filter_map(|(i, entry)| match entry.as_mut()?.state {
-            State::Queued(number) => Some((asked.wrapping_sub(number), i, entry)),
+            State::Queued(number) => Some((requests.wrapping_sub(number), i, entry)),
             _ => None,
         });
         let (_, i, entry) = queued.max_by_key(|(age, ..)| *age)?;

@@ -100,11 +100,11 @@ fn a_message_of_a_node_that_failed_or_that_was_given_up_gives_its_room_back() {
         move |packer: &mut Packer, body: &mut [u8]| {
             let header = SegmentHeader::new(number, segment, 64);
             let route = route(1, CduClass::ShortMessage, 0);
-            let length = if segment == SegmentHeader::GIVEN_UP { 0 } else { 16 };
+            let length = if segment == SegmentHeader::ABORTED { 0 } else { 16 };
             packer.reserve_segment(body, route, header, length).unwrap().fill(1);
         }
     };
-    for end in [Some(SegmentHeader::GIVEN_UP), None] {
+    for end in [Some(SegmentHeader::ABORTED), None] {
         assert!(source.deliver(1, messages(false), piece(3, 0)));
         assert!(inbox.next(&mut source).is_none());
         assert_eq!((source.room, source.held()), (room - 64, 0));
@@ -179,7 +179,7 @@ fn returned_messages_come_one_by_one_and_what_the_engine_said_itself_does_not() 
         packer.push(body, to(PartId::NODE), &[0; 16]).unwrap();
         packer.push(body, to(1), b"one").unwrap();
         packer.push(body, to(1), b"two").unwrap();
-        let end = SegmentHeader::new(5, SegmentHeader::GIVEN_UP, 0);
+        let end = SegmentHeader::new(5, SegmentHeader::ABORTED, 0);
         packer.reserve_segment(body, to(1), end, 0).unwrap();
         packer.push(body, to(3), b"three").unwrap();
     }));

@@ -91,7 +91,7 @@ impl Cluster {
     pub fn kill(&mut self, dead: usize) {
         let Some(mut host) = self.hosts[dead].take() else { return };
         self.dead.push(dead);
-        host.give_back();
+        host.return_block();
         self.graves.push(host);
         self.net.borrow_mut().kill(dead);
         self.oracle.borrow_mut().forget(dead);
@@ -114,7 +114,7 @@ impl Cluster {
 
     /// Stops all nodes.
     pub fn close(mut self) {
-        self.hosts.iter_mut().flatten().for_each(Host::give_back);
+        self.hosts.iter_mut().flatten().for_each(Host::return_block);
         // An engine leaves its memory in place forever while anyone holds its blocks.
         self.net.borrow_mut().drop_blocks();
     }

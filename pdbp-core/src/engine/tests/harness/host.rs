@@ -168,7 +168,7 @@ impl Host {
     }
 
     /// Returns all deliveries and blocks to its engine.
-    pub(super) fn give_back(&mut self) {
+    pub(super) fn return_block(&mut self) {
         let queued = self.pipes.queues.iter_mut().flat_map(|q| q.drain(..));
         for (delivery, _) in queued.collect::<Vec<_>>().into_iter().chain(self.held.drain(..)) {
             self.engine.release(delivery);

@@ -106,14 +106,14 @@ impl Link {
 
     /// Number of the sender's blocks that are not complete.
     fn away(&self) -> usize {
-        let waits = |carried: &&InFlight| matches!(carried, InFlight::Bytes(_, Some(_)));
+        let waits = |stream_use: &&InFlight| matches!(stream_use, InFlight::Bytes(_, Some(_)));
         self.lent.len() + self.back.len() + self.flight.iter().filter(waits).count()
     }
 
     /// Returns the sender's blocks; none of them arrives any more.
     fn recall(&mut self) {
-        for carried in self.flight.drain(..) {
-            if let InFlight::Bytes(_, Some(block)) = carried {
+        for stream_use in self.flight.drain(..) {
+            if let InFlight::Bytes(_, Some(block)) = stream_use {
                 self.back.push_back(block);
             }
         }
@@ -280,7 +280,7 @@ impl Net {
     }
 
     /// Number of blocks sent in the session of a link, which is the number of the next one.
-    pub fn sent(&self, from: usize, to: usize) -> u64 {
+    pub fn on_send_complete(&self, from: usize, to: usize) -> u64 {
         self.links[from][to].sent
     }
 
@@ -313,8 +313,8 @@ impl Net {
             if link.closed || link.failed || (arrival == Arrival::Posted && link.posted.is_empty()) {
                 continue;
             }
-            let Some(carried) = link.flight.pop_front() else { continue };
-            let block = match carried {
+            let Some(stream_use) = link.flight.pop_front() else { continue };
+            let block = match stream_use {
                 InFlight::Lent(id, base, length) => {
                     // SAFETY: this is a block of the sender, whose token `lent` holds until it is given back; its memory lives as
                     // long as the network, or forever if an engine leaks it.

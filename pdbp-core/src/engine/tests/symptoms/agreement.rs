@@ -114,7 +114,7 @@ fn only_the_master_says_that_a_barrier_is_passed() {
     let mut c = Setup { nodes: 3, ..setup(Links::InPlace) }.ready();
     c.oracle.borrow_mut().lossy = true;
     let generation = c.host(1).engine.arrive();
-    c.host(2).engine.tell(crate::routing::LinkId::from_index(1), Control::Released { generation });
+    c.host(2).engine.queue_control(crate::routing::LinkId::from_index(1), Control::Released { generation });
     rounds(&mut c, 4);
     assert!(!c.host(1).engine.barrier_passed(generation));
     assert_eq!(c.host(1).engine.counters().misdirected, 1);

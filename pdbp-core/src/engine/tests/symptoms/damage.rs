@@ -59,7 +59,7 @@ fn a_block_of_an_old_session_is_not_taken_for_one_of_the_new() {
     c.mend(0, 1);
     rounds(&mut c, 20);
     assert!(c.net.borrow().session(0, 1) > 0);
-    let (before, old) = (c.host(1).engine.counters(), c.net.borrow().sent(0, 1));
+    let (before, old) = (c.host(1).engine.counters(), c.net.borrow().on_send_complete(0, 1));
     c.net.borrow_mut().inject(0, 1, forged(old, 0));
     rounds(&mut c, 4);
     assert_eq!(c.host(1).engine.counters().stale, before.stale + 1);

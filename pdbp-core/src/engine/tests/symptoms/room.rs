@@ -16,7 +16,7 @@ fn limited(c: &mut Cluster, bytes: u64) {
 fn ask(c: &mut Cluster, from: PartId, to: PartId, number: u32, bytes: u64) -> Result<bool, RoomError> {
     let mut answer = Ok(false);
     for _ in 0..20 {
-        answer = c.host(from.node().index()).engine.ask_room(from, to, number, bytes);
+        answer = c.host(from.node().index()).engine.request_room(from, to, number, bytes);
         if answer != Ok(false) {
             break;
         }
@@ -40,7 +40,7 @@ fn who_asks_later_waits_until_the_message_before_was_dropped() {
         assert!(c.host(1).engine.take_room(to, second, 1, 60).is_none(), "taken without a grant");
         c.host(0).engine.end_room(first, true);
         assert_eq!(c.host(1).engine.assembly_in_use(), 60);
-        c.host(1).engine.give_room(room);
+        c.host(1).engine.release_room(room);
         assert_eq!(ask(&mut c, second, to, 1, 60), Ok(true));
         assert_eq!(ask(&mut c, part(1, 1), to, 7, 10), Ok(true));
         assert_eq!(c.host(1).engine.assembly_in_use(), 70);
@@ -72,7 +72,7 @@ fn what_a_sender_gives_up_before_its_first_segment_is_room_for_others() {
         rounds(&mut c, 10);
         // As the inbox does when it reads that the message was given up.
         let room = c.host(1).engine.take_room(to, first, 1, 0).expect("it was granted and not begun");
-        c.host(1).engine.give_room(room);
+        c.host(1).engine.release_room(room);
         assert_eq!(ask(&mut c, second, to, 1, 60), Ok(true));
         assert_eq!(c.host(1).engine.assembly_in_use(), 60);
         // And it may ask for another one itself.
@@ -116,7 +116,7 @@ fn what_is_granted_to_a_node_that_is_back_stays_when_its_reader_comes_to_the_end
     c.host(1).engine.lose_rooms(to, node(0));
     assert_eq!(c.host(1).engine.assembly_in_use(), 40);
     let room = c.host(1).engine.take_room(to, from, 2, 40).expect("it was granted");
-    c.host(1).engine.give_room(room);
+    c.host(1).engine.release_room(room);
     c.host(0).engine.end_room(from, true);
     c.close();
 }
@@ -174,7 +174,7 @@ fn space_that_is_granted_for_a_message_given_up_before_is_given_back() {
             rounds(&mut c, 10);
             assert_eq!(ends(&mut c), ended, "message 1 was sent, the others were not");
             if let Some(room) = c.host(1).engine.take_room(to, from, number, 0) {
-                c.host(1).engine.give_room(room);
+                c.host(1).engine.release_room(room);
             }
         }
         c.settle();

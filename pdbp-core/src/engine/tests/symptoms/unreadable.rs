@@ -225,17 +225,20 @@ fn unreadable_blocks_that_nobody_answers_for_cause_no_endless_exchange() {
         let mut c = setup(links).ready();
         c.oracle.borrow_mut().lossy = true;
         rounds(&mut c, 20);
-        let before = c.net.borrow().sent(1, 0);
+        let before = c.net.borrow().on_send_complete(1, 0);
         for _ in 0..40 {
             c.net.borrow_mut().inject(0, 1, b"garbage".to_vec());
             rounds(&mut c, 2);
         }
-        let answers = c.net.borrow().sent(1, 0) - before;
+        let answers = c.net.borrow().on_send_complete(1, 0) - before;
         assert!((1..=60).contains(&answers), "{answers} blocks for 40");
         rounds(&mut c, 20);
-        let (ones, others) = (c.net.borrow().sent(0, 1), c.net.borrow().sent(1, 0));
+        let (ones, others) = (c.net.borrow().on_send_complete(0, 1), c.net.borrow().on_send_complete(1, 0));
         rounds(&mut c, 100);
-        assert_eq!((c.net.borrow().sent(0, 1), c.net.borrow().sent(1, 0)), (ones, others));
+        assert_eq!(
+            (c.net.borrow().on_send_complete(0, 1), c.net.borrow().on_send_complete(1, 0)),
+            (ones, others)
+        );
         c.settle();
     }
 }

@@ -1,9 +1,9 @@
 //! A token's home: where it must be returned.
 
 #[cfg(feature = "alloc")]
-pub(super) use counted::Home;
+pub(super) use counted::Origin;
 #[cfg(not(feature = "alloc"))]
-pub(super) use uncounted::Home;
+pub(super) use uncounted::Origin;
 
 /// With a heap: counts tokens that were dropped instead of returned.
 #[cfg(feature = "alloc")]
@@ -15,14 +15,14 @@ mod counted {
     /// Identifies the maker of a token, and counts its dropped tokens. No two makers with outstanding tokens are equal, so a token
     /// from another region with the same block number is recognised.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub(in crate::umb) struct Home(NonNull<AtomicUsize>);
+    pub(in crate::umb) struct Origin(NonNull<AtomicUsize>);
 
     // SAFETY: the value is the address of an atomic.
-    unsafe impl Send for Home {}
+    unsafe impl Send for Origin {}
     // SAFETY: as for `Send`.
-    unsafe impl Sync for Home {}
+    unsafe impl Sync for Origin {}
 
-    impl Home {
+    impl Origin {
         pub(in crate::umb) fn new(_region: NonNull<u8>) -> Self {
             Self(NonNull::from(Box::leak(Box::new(AtomicUsize::new(0)))))
         }
@@ -31,7 +31,7 @@ mod counted {
         ///
         /// # Safety
         /// [`free`](Self::free) was not called.
-        pub(in crate::umb) unsafe fn note_dropped(self) {
+        pub(in crate::umb) unsafe fn count_dropped(self) {
             // SAFETY: made in `new`, and not freed.
             let dropped = unsafe { self.0.as_ref() };
             // Pairs with the load in `dropped`: a thread that sees the count also sees everything done with the token.
@@ -45,7 +45,7 @@ mod counted {
         pub(in crate::umb) unsafe fn dropped(self) -> usize {
             // SAFETY: as above.
             let dropped = unsafe { self.0.as_ref() };
-            // Pairs with the addition in `note_dropped`.
+            // Pairs with the addition in `count_dropped`.
             dropped.load(Ordering::Acquire)
         }
 
@@ -65,21 +65,21 @@ mod uncounted {
 
     /// Identifies the maker of a token: the address of the region.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub(in crate::umb) struct Home(NonNull<u8>);
+    pub(in crate::umb) struct Origin(NonNull<u8>);
 
     // SAFETY: the value is an address that is never dereferenced.
-    unsafe impl Send for Home {}
+    unsafe impl Send for Origin {}
     // SAFETY: as for `Send`.
-    unsafe impl Sync for Home {}
+    unsafe impl Sync for Origin {}
 
-    impl Home {
+    impl Origin {
         pub(in crate::umb) fn new(region: NonNull<u8>) -> Self {
             Self(region)
         }
 
         /// # Safety
         /// No requirement; the signature matches the version with a heap.
-        pub(in crate::umb) unsafe fn note_dropped(self) {}
+        pub(in crate::umb) unsafe fn count_dropped(self) {}
 
         /// # Safety
         /// No requirement; the signature matches the version with a heap.
