@@ -166,14 +166,14 @@ pub(crate) fn panicked(name: &str, panic: Box<dyn Any + Send>) -> Failure {
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
     Failure::new(
         Status::E_PANIC,
-        format!("{name} has panicked, which is a bug of PDBP: {text}; its handles can only be freed now"),
+        format!("{name} panicked, a bug of PDBP: {text}; its handles can only be freed now"),
     )
 }
 
 /// What a null pointer is refused with.
 #[cold]
 fn null<T>(what: &str) -> Result<T, Failure> {
-    Err(Failure::new(Status::E_NULL, format!("a null pointer where {what} belongs")))
+    Err(Failure::new(Status::E_NULL, format!("null pointer instead of {what}")))
 }
 
 macro_rules! plain {
@@ -473,16 +473,13 @@ pub(crate) unsafe fn room<'a, T>(
 #[cold]
 fn too_many<T, R>(count: usize) -> Result<R, Failure> {
     let each = size_of::<T>();
-    Err(Failure::new(
-        Status::E_ARGUMENT,
-        format!("{count} values of {each} bytes are more than any memory has"),
-    ))
+    Err(Failure::new(Status::E_ARGUMENT, format!("{count} values of {each} bytes exceed the address space")))
 }
 
 #[cold]
 fn no_time<T>(nanoseconds: i64) -> Result<T, Failure> {
     let text = format!(
-        "{nanoseconds} nanoseconds are no time to wait; 0 does not wait, PDBP_SET_TIMEOUT (-1) waits as `timeout_ms` says"
+        "{nanoseconds} nanoseconds is not a valid timeout; use 0 to return at once, or PDBP_SET_TIMEOUT (-1) to wait for `timeout_ms`"
     );
     Err(Failure::new(Status::E_ARGUMENT, text))
 }

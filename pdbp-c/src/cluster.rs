@@ -78,7 +78,7 @@ fn builder(abi: u32, settings: Option<&SettingsHandle>) -> Result<Builder, Failu
         return Err(Failure::new(
             Status::E_VERSION,
             format!(
-                "the program was compiled with pdbp.h {major}.{minor}, and this is libpdbp {own_major}.{own_minor}; compile it again"
+                "the program was compiled with pdbp.h {major}.{minor}, but this is libpdbp {own_major}.{own_minor}; recompile it"
             ),
         ));
     }

@@ -52,7 +52,7 @@ impl GroupHandle {
             Err(TryLockError::Poisoned(group)) => Ok(group.into_inner()),
             Err(TryLockError::WouldBlock) => Err(Failure::new(
                 Status::E_THREAD,
-                "another thread is in a call of this group; make a group for each thread".to_owned(),
+                "another thread is in a call of this group; join a group for each thread".to_owned(),
             )),
         }
     }
@@ -111,7 +111,7 @@ macro_rules! codes {
 }
 
 codes! {
-    Element ELEMENTS element "no type of values; PDBP_U8 to PDBP_F64 are":
+    Element ELEMENTS element "not a type of values; use PDBP_U8 to PDBP_F64":
     U8 = 1 => U8;
     U16 = 2 => U16;
     U32 = 3 => U32;
@@ -125,7 +125,7 @@ codes! {
 }
 
 codes! {
-    Op OPERATIONS operation "no operation; PDBP_SUM to PDBP_XOR are":
+    Op OPERATIONS operation "not an operation; use PDBP_SUM to PDBP_XOR":
     SUM = 1 => Sum;
     PRODUCT = 2 => Product;
     MIN = 3 => Min;
@@ -149,10 +149,7 @@ unsafe fn data<'a>(at: *mut c_void, size: usize) -> Result<&'a mut [u8], Failure
 /// Bytes of one block for each of so many members.
 fn blocks(each: usize, members: u32) -> Result<usize, Failure> {
     each.checked_mul(members as usize).ok_or_else(|| {
-        Failure::new(
-            Status::E_ARGUMENT,
-            format!("{members} blocks of {each} bytes are more than any memory has"),
-        )
+        Failure::new(Status::E_ARGUMENT, format!("{members} blocks of {each} bytes exceed the address space"))
     })
 }
 
@@ -165,7 +162,7 @@ fn apart(one: (*const c_void, usize), other: (*const c_void, usize)) -> Result<(
     Err(Failure::new(
         Status::E_ARGUMENT,
         format!(
-            "the {size} bytes that are given and the {room} bytes of room overlap; pass memory of its own for each"
+            "the input of {size} bytes and the output of {room} bytes overlap; pass separate memory for each"
         ),
     ))
 }
@@ -237,7 +234,7 @@ exports! {
         let Some(patience) = patience.given().filter(|_| !patience.is_none()) else {
             return Err(Failure::new(
                 Status::E_ARGUMENT,
-                "a group's patience is in nanoseconds, above 0: it does not know the setting, and calls wait for other members".to_owned(),
+                "a group's patience must be above 0 nanoseconds; PDBP_SET_TIMEOUT is not valid here, and calls always wait for other members".to_owned(),
             ));
         };
         group.enter()?.set_patience(patience);

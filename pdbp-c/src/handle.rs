@@ -71,8 +71,7 @@ pub(crate) fn count_forks() {
 pub(crate) fn forked() -> Failure {
     Failure::new(
         Status::E_FORKED,
-        "the handle is of the process that this one is a fork of; free it, and start a cluster here"
-            .to_owned(),
+        "the handle belongs to the parent process; free it, and start a cluster in this one".to_owned(),
     )
 }
 
@@ -120,18 +119,15 @@ impl Header {
     /// Why the word is not as it should be.
     fn explain(&self, tag: u32) -> Result<(), Failure> {
         match self.kind() {
-            (0, _) => Err(Failure::new(
-                Status::E_HANDLE,
-                "the handle was freed before; nothing can be done with it".to_owned(),
-            )),
+            (0, _) => Err(Failure::new(Status::E_HANDLE, "the handle has already been freed".to_owned())),
             (kind, _) if kind & !POISONED != tag => Err(Failure::new(
                 Status::E_HANDLE,
-                "the pointer is to no handle of this kind; it may have been freed".to_owned(),
+                "the pointer is not a handle of this kind, or the handle has been freed".to_owned(),
             )),
             (_, made) if made != forks() => Err(forked()),
             (kind, _) if kind != tag => Err(Failure::new(
                 Status::E_PANIC,
-                "a call with this handle has panicked before; it can only be freed".to_owned(),
+                "an earlier call with this handle panicked; it can only be freed".to_owned(),
             )),
             _ => Ok(()),
         }
@@ -140,7 +136,7 @@ impl Header {
 
 #[cold]
 fn nothing<T>() -> Result<T, Failure> {
-    Err(Failure::new(Status::E_NULL, "a null pointer where a handle belongs".to_owned()))
+    Err(Failure::new(Status::E_NULL, "null pointer instead of a handle".to_owned()))
 }
 
 /// The handle, if it is one of this kind, of this process, and has not panicked.

@@ -178,7 +178,7 @@ unsafe fn release_other(held: u32, owner: &[MaybeUninit<u64>; 4]) -> Result<(), 
         // SAFETY: as above.
         Batch::<Shared>::KIND => drop(unsafe { at.cast::<Batch<Shared>>().read() }),
         _ => {
-            let text = "no message of this library: set it to zeroes before it is used, and do not copy it";
+            let text = "not a message of this library; set the struct to zeroes before its first use, and do not copy it";
             return Err(Failure::new(Status::E_ARGUMENT, text.to_owned()));
         }
     }

@@ -67,7 +67,10 @@ impl TargetBits {
 
     #[cold]
     fn nobody(self) -> Failure {
-        Failure::new(Status::E_NO_PART, format!("{:#x} is no part; pdbp_find gives one", self.0))
+        Failure::new(
+            Status::E_NO_PART,
+            format!("{:#x} is not a part; use one that pdbp_find returned", self.0),
+        )
     }
 }
 
@@ -240,7 +243,7 @@ fn put<T: Copy>(place: &Place<T>, mut value: T, least: usize) -> Result<Status, 
     if (room as usize) < least {
         return Err(Failure::new(
             Status::E_ARGUMENT,
-            format!("size is {room}; set it to the size of the struct, which has {least} bytes at least"),
+            format!("size is {room}; set it to the size of the struct, at least {least} bytes"),
         ));
     }
     let bytes = size_of::<T>().min(room as usize);

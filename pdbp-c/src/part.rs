@@ -82,7 +82,7 @@ impl PartHandle {
         if let Some(wakes) = self.wakes.get() {
             return Ok(wakes);
         }
-        let none = |error| Failure::new(Status::E_FULL, format!("there is no descriptor to be had: {error}"));
+        let none = |error| Failure::new(Status::E_FULL, format!("cannot create a descriptor: {error}"));
         let wakes = WakeFd::new().map_err(none)?;
         Ok(self.wakes.get_or_init(|| wakes))
     }
@@ -205,12 +205,11 @@ unsafe impl Handle for PartHandle {
             }
             NOBODY => Err(Failure::new(
                 Status::E_THREAD,
-                "the part was disowned; pdbp_adopt makes it this thread's".to_owned(),
+                "no thread owns the part; take it over with pdbp_adopt".to_owned(),
             )),
             _ => Err(Failure::new(
                 Status::E_THREAD,
-                "the part is another thread's; let that call pdbp_disown, then this one pdbp_adopt"
-                    .to_owned(),
+                "another thread owns the part; call pdbp_disown there, then pdbp_adopt here".to_owned(),
             )),
         }
     }
@@ -234,7 +233,7 @@ fn interest(part: &PartHandle, bits: u32, to: TargetBits) -> Result<Interest, Fa
         3 => Ok(Interest::Either(part.target(to)?)),
         _ => Err(Failure::new(
             Status::E_ARGUMENT,
-            format!("{bits} is no interest; use PDBP_RECV, PDBP_SEND or both"),
+            format!("{bits} is not an interest; use PDBP_RECV, PDBP_SEND or both"),
         )),
     }
 }
@@ -246,7 +245,7 @@ fn kind(number: u32) -> Result<PartKind, Failure> {
         2 => Ok(PartKind::Communication),
         _ => Err(Failure::new(
             Status::E_ARGUMENT,
-            format!("{number} is no kind of part; use PDBP_CPU, PDBP_GPU or PDBP_COMMUNICATION"),
+            format!("{number} is not a kind of part; use PDBP_CPU, PDBP_GPU or PDBP_COMMUNICATION"),
         )),
     }
 }
@@ -367,7 +366,7 @@ exports! {
 
     /// Sends the loan.
     fn pdbp_commit(part: In<PartHandle>) -> Status {
-        let text = "the part has no loan; pdbp_loan gives one";
+        let text = "the part has no loan; take one with pdbp_loan";
         let loan = part.loan.take().ok_or_else(|| Failure::new(Status::E_NO_LOAN, text.to_owned()))?;
         loan.send();
         Ok(Status::DONE)

@@ -256,7 +256,7 @@ impl From<SendError> for Failure {
             (Status::E_LOANED, nodes) => {
                 let text = error
                     .to_string()
-                    .replace("send or drop that first", "pdbp_commit or pdbp_abandon comes first");
+                    .replace("send or drop it first", "call pdbp_commit or pdbp_abandon first");
                 Self::of(Status::E_LOANED, &text, nodes)
             }
             (status, nodes) => Self::of(status, &error, nodes),

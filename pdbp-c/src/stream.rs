@@ -51,7 +51,7 @@ impl WriterHandle {
 }
 
 fn finished() -> Failure {
-    Failure::new(Status::E_STREAM, "the stream is finished; pdbp_open begins another".to_owned())
+    Failure::new(Status::E_STREAM, "the stream is finished; open another with pdbp_open".to_owned())
 }
 
 macro_rules! ends {
@@ -119,7 +119,7 @@ exports! {
         writer: In<WriterHandle>, want: usize, wait: Wait, out: Out<*mut c_void>, got: Out<usize>
     ) -> Status {
         if want == 0 {
-            return Err(Failure::new(Status::E_ARGUMENT, "a room of 0 bytes has nothing to fill; want one byte or more".to_owned()));
+            return Err(Failure::new(Status::E_ARGUMENT, "0 bytes of room requested; request one byte or more".to_owned()));
         }
         let (at, length) = writer.with(wait, |writer| {
             let room = writer.loan(want).map_err(|e| wait.failure(e))?;
@@ -135,7 +135,7 @@ exports! {
     fn pdbp_filled(writer: In<WriterHandle>, size: usize) -> Status {
         let room = writer.room.get();
         if size > room {
-            return Err(Failure::new(Status::E_ARGUMENT, format!("{size} bytes are more than the {room} of the room")));
+            return Err(Failure::new(Status::E_ARGUMENT, format!("{size} bytes exceed the {room} bytes of the room")));
         }
         writer.room.set(0);
         writer.writer.borrow_mut().as_mut().ok_or_else(finished)?.advance(size);

@@ -76,7 +76,7 @@ exports! {
     /// Gives up a stream of those: the rest is discarded as it comes.
     fn pdbp_discard(part: In<PartHandle>, stream: u32) -> Status {
         part.together(|together| {
-            let nobody = || Failure::new(Status::E_ARGUMENT, format!("no stream has the number {stream} now; pdbp_any_segment gives them"));
+            let nobody = || Failure::new(Status::E_ARGUMENT, format!("no stream has the number {stream}; use one that pdbp_any_segment returned"));
             let id = together.forget(stream).ok_or_else(nobody)?;
             together.streams.give_up(id);
             Ok(Status::DONE)

@@ -90,7 +90,7 @@ fn a_handle_that_was_freed_is_refused_until_64_others_were() {
     let handles = Handles::new();
     handles.free();
     assert_eq!(handles.use_all(), [Status::E_HANDLE; 6]);
-    assert!(error().contains("was freed before"), "{}", error());
+    assert!(error().contains("has already been freed"), "{}", error());
     // Twice is as good as once.
     handles.free();
     // Others do not get the same memory, and those that are freed leave it alone for a while.

@@ -156,7 +156,9 @@ pub(crate) fn with_room<R>(
     let mut slot = MaybeUninit::uninit();
     let view = Opened(View::open(&mut slot, object, ffi::PyBUF_C_CONTIGUOUS | ffi::PyBUF_WRITABLE)?);
     if view.0.has_objects() {
-        return Err(PyBufferError::new_err("the array holds Python objects, which bytes cannot replace"));
+        return Err(PyBufferError::new_err(
+            "the array holds Python objects, which received bytes cannot replace",
+        ));
     }
     let (start, length) = (view.0.0.buf.cast::<u8>(), view.0.len());
     let room = if length == 0 || start.is_null() {
@@ -206,7 +208,7 @@ fn refused(object: &Bound<'_, PyAny>) -> PyErr {
                 || is(&e, py.get_type::<PyBufferError>().as_any()) =>
         {
             let error = PyBufferError::new_err(format!(
-                "{}; bytes are sent from, and received into, where they lie: make a C-contiguous array of plain values, by \
+                "{}; data is sent from, and received into, the array itself: make a C-contiguous array of plain values, by \
                  `numpy.ascontiguousarray` for instance",
                 e.value(py)
             ));
@@ -214,7 +216,7 @@ fn refused(object: &Bound<'_, PyAny>) -> PyErr {
             error
         }
         Some(e) => e,
-        None => PyBufferError::new_err("the object does not give its bytes"),
+        None => PyBufferError::new_err("the object does not expose its bytes"),
     }
 }
 

@@ -179,7 +179,9 @@ impl Patience {
         match seconds {
             0.0 => Ok(Self::None),
             s if s > 0.0 => Ok(Self::For(Duration::try_from_secs_f64(s).unwrap_or(Duration::MAX))),
-            _ => Err(PyValueError::new_err("timeout is in seconds, from 0 on; None waits as long as usual")),
+            _ => Err(PyValueError::new_err(
+                "timeout must be a number of seconds, 0 or more; None waits as long as the setting `timeout_ms`",
+            )),
         }
     }
 

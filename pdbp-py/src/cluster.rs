@@ -77,7 +77,7 @@ fn handle_of(comm: &Bound<'_, PyAny>) -> PyResult<usize> {
     let mpi = modules.call_method1("get", ("mpi4py.MPI",))?;
     if mpi.is_none() || !comm.is_instance(&mpi.getattr("Comm")?)? {
         let text =
-            format!("comm has to be a communicator of mpi4py (mpi4py.MPI.COMM_WORLD), not {}", comm.repr()?);
+            format!("comm must be a communicator of mpi4py (mpi4py.MPI.COMM_WORLD), not {}", comm.repr()?);
         return Err(PyTypeError::new_err(text));
     }
     // An address, or a number that may have a sign.

@@ -29,7 +29,7 @@ impl Failure {
     }
 
     pub(crate) fn busy(what: &str) -> Self {
-        let text = format!("{what}; a part and its streams are for one thread at a time");
+        let text = format!("{what}; use a part and its streams from one thread at a time");
         Self::new("Busy", text)
     }
 
@@ -40,12 +40,12 @@ impl Failure {
     pub(crate) fn forked() -> Self {
         Self::new(
             "Forked",
-            "this belongs to the process from which the present one was forked; start a cluster here, or start processes by \"spawn\"",
+            "this belongs to the parent process; start a cluster here, or use the start method \"spawn\"",
         )
     }
 
     pub(crate) fn panicked(text: &str) -> Self {
-        Self::new("Panic", format!("the runtime has panicked: {text}; close this, and report it"))
+        Self::new("Panic", format!("the runtime panicked: {text}; close this, and report the bug"))
     }
 
     pub(crate) fn interrupted() -> Self {
@@ -53,7 +53,7 @@ impl Failure {
     }
 
     pub(crate) fn no_message() -> Self {
-        Self::new("Timeout", "no message has come yet, and this call does not wait")
+        Self::new("Timeout", "no message has arrived yet, and this call does not wait")
     }
 
     pub(crate) fn loan_viewed() -> Self {
@@ -67,7 +67,7 @@ impl Failure {
 /// The message of a panic.
 pub(crate) fn text_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("it does not say why")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no reason given")
 }
 
 impl From<Failure> for PyErr {

@@ -37,7 +37,7 @@ impl GroupCell {
             return Err(self.closed());
         }
         self.group.try_lock().map_err(|_| {
-            Failure::new("Busy", "another call of this group is under way; make a group for each thread")
+            Failure::new("Busy", "another call of this group is in progress; join a group for each thread")
         })
     }
 
@@ -164,7 +164,7 @@ fn with_both<R>(
             let room = into.as_ptr_range();
             if given.start < room.end && room.start < given.end {
                 return Err(PyValueError::new_err(
-                    "what is given and the array for the result share memory; pass an array of its own, a copy for instance",
+                    "the input and the array for the result share memory; pass separate arrays, a copy for instance",
                 ));
             }
             f(from, into)
@@ -221,7 +221,7 @@ impl Group {
     fn set_patience(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
         let Patience::For(patience) = Patience::of(Some(seconds))? else {
             return Err(PyValueError::new_err(
-                "a group's patience is in seconds, above 0; calls wait for other members",
+                "a group's patience must be above 0 seconds; calls always wait for other members",
             ));
         };
         self.cell.wait(py, |group| {

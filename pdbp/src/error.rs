@@ -29,11 +29,15 @@ pub struct Timeout {
 
 impl fmt::Display for Timeout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "after {:?}, ", self.waited)?;
+        write!(f, "timed out after {:?}: ", self.waited)?;
         for (i, peer) in self.peers.iter().enumerate() {
             write!(f, "{}{peer}", if i == 0 { "" } else { ", " })?;
         }
-        let has = if self.peers.is_empty() { "nobody has" } else { " has not" };
+        let has = match self.peers.len() {
+            0 => "no node has",
+            1 => " has not",
+            _ => " have not",
+        };
         write!(f, "{has} {}", self.missing)
     }
 }
@@ -51,11 +55,11 @@ pub enum WaitError {
 }
 
 /// Message for a task that nobody would wake.
-const NOBODY_POLLS: &str = "a task waits, and with `progress` = \"inline\" nobody polls the node to wake it; set \"thread\", or \"host\" \
+const NOBODY_POLLS: &str = "a task is waiting, but with `progress` = \"inline\" nothing polls the node to wake it; set \"thread\", or \"host\" \
     and poll the node in a loop";
 
 /// Message for a call that was interrupted.
-const INTERRUPTED: &str = "interrupted before the call was done; it may be repeated";
+const INTERRUPTED: &str = "interrupted before the call completed; it may be repeated";
 
 impl fmt::Display for WaitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -122,7 +126,7 @@ impl fmt::Display for SettingsDiffer {
         let Self { peer, setting, own, theirs } = self;
         write!(
             f,
-            "`{setting}` is {own} here and {theirs} at {peer}; give all nodes of a cluster the same value, and start again"
+            "`{setting}` is {own} here but {theirs} at {peer}; give all nodes of the cluster the same value and restart them"
         )
     }
 }
@@ -226,50 +230,50 @@ impl fmt::Display for SendError {
             Self::Interrupted => f.write_str(INTERRUPTED),
             Self::PeerFailed(node) => write!(f, "{node} has failed"),
             Self::RelayFailed { relay, dest } => {
-                write!(f, "{relay} has failed, the only relay to {dest}")
+                write!(f, "{dest} is unreachable: {relay}, the only relay to it, has failed")
             }
             Self::ClusterGone { cluster } => write!(
                 f,
-                "cluster \"{cluster}\" is unreachable, which ends the stream; look up its part again when there is a trunk (`Event::ClusterUp`)"
+                "the stream was cut off: cluster \"{cluster}\" is unreachable; look up its part again once the trunk is up (`Event::ClusterUp`)"
             ),
             Self::StreamStopped { number, relay, dest } => write!(
                 f,
-                "stream {} to {dest} goes no further than {relay}, which has lost its link to it, or already forwards as many \
-                 streams to it as `stream_pipes` allows; try again when others are over, or raise the setting",
+                "{relay} stopped stream {} to {dest}: it has lost its link to {dest}, or already forwards as many streams to \
+                 it as `stream_pipes` allows; try again once others have finished, or raise the setting",
                 number.0
             ),
             Self::NobodyPolls => f.write_str(NOBODY_POLLS),
             Self::NoSuchPart(target) => {
-                write!(f, "{target} does not exist, or no longer; look it up again by its name")
+                write!(f, "{target} does not exist or has been freed; look it up again by its name")
             }
             Self::NoSuchNode(node) => {
                 write!(
                     f,
-                    "there is no {node} in this cluster; targets are of the cluster that has looked them up"
+                    "this cluster has no {node}; a target is only valid in the cluster that looked it up"
                 )
             }
             Self::TooLong { bytes, limit } => write!(
                 f,
-                "message of {bytes} bytes is longer than `assembly_bytes` = {limit}; send a stream, or raise the setting"
+                "a message of {bytes} bytes exceeds `assembly_bytes` = {limit}; send a stream, or raise the setting"
             ),
             Self::NeedsWaiting { bytes, limit } => write!(
                 f,
-                "message of {bytes} bytes takes several blocks (one holds {limit} bytes), and a call that does not wait \
-                 cannot know that there is room for all; use a call that waits, or raise `block_bytes`"
+                "a message of {bytes} bytes needs several blocks (one holds {limit} bytes), which a non-blocking call cannot \
+                 reserve; use a call that waits, or raise `block_bytes`"
             ),
             Self::LongerThanBlock { bytes, limit } => write!(
                 f,
-                "{bytes} bytes do not fit in a block ({limit}), as a command or a small message of a device must; \
-                 send a message, or raise `block_bytes`"
+                "{bytes} bytes do not fit in a block of {limit}, and a command or a device's small message cannot be split; \
+                 send an ordinary message, or raise `block_bytes`"
             ),
             Self::LoanTooLong { bytes, limit } => {
                 write!(
                     f,
-                    "a loan of {bytes} bytes does not fit in a block ({limit}); raise `block_bytes`, or use `send`"
+                    "a loan of {bytes} bytes does not fit in a block of {limit}; raise `block_bytes`, or use `send`"
                 )
             }
             Self::Loaned(node) => {
-                write!(f, "this part holds a loan for {node}; send or drop that first")
+                write!(f, "this part holds a loan for {node}; send or drop it first")
             }
             Self::NoDestination => f.write_str("the list of destinations is empty"),
             Self::TooManyDestinations { parts } => {
@@ -278,7 +282,7 @@ impl fmt::Display for SendError {
             Self::StreamFinished(number) => write!(f, "stream {} has been finished", number.0),
             Self::Direct { node, reason } => write!(
                 f,
-                "MPI cannot send device memory to {node}: {reason}; `mpi_device_bytes` = 0 goes through blocks"
+                "MPI cannot send device memory to {node}: {reason}; set `mpi_device_bytes` = 0 to send it in blocks"
             ),
         }
     }
@@ -347,7 +351,7 @@ impl fmt::Display for RecvError {
                 f.write_str("the part has released its private pipe; call `apply_pipe` to receive again")
             }
             Self::NobodyLeft => f.write_str(
-                "every other node has failed or left, and this one has no other part: nobody can send a message any more",
+                "every other node has failed or left and this one has no other part, so no message can arrive any more",
             ),
             Self::NobodyPolls => f.write_str(NOBODY_POLLS),
             Self::PeerFailed(node) => write!(f, "{node} has failed, so the superstep cannot end"),

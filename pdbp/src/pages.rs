@@ -82,7 +82,7 @@ impl<F: FnMut(&str) -> Option<Page>> Site for Shown<F> {
     fn ask(&mut self, _: Ticket, request: &Request, _: Vec<u8>) -> Option<Answer> {
         Some(match (self.0)(&request.path) {
             Some(Page { kind, body }) => Answer { more: HEADERS, ..Answer::new("200 OK", kind, body) },
-            None => Answer::text("404 Not Found", "there is no such page\n"),
+            None => Answer::text("404 Not Found", "no such page\n"),
         })
     }
 }

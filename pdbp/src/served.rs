@@ -26,7 +26,7 @@ impl Listeners {
             if node >= settings.nodes {
                 let last = settings.nodes - 1;
                 return Err(io::Error::other(format!(
-                    "`{key}` is {node}, but there are only nodes 0 to {last}"
+                    "`{key}` is {node}, but the cluster only has nodes 0 to {last}"
                 )));
             }
             Ok(hosted.iter().any(|one| one.raw() == node))

@@ -94,13 +94,13 @@ fn a_section_that_cannot_be_shown_says_why_and_takes_no_other_figures_along() {
         ),
         (
             || Section::new(&0).family(Family::gauge("a", "").value(0.0)).family(Family::gauge("a", "")),
-            "\"a\" is there twice",
+            "\"a\" is repeated",
         ),
         (
             || Section::new(&0).family(Family::gauge("a_total", "")).family(Family::counter("a", "")),
-            "\"a\" is there twice",
+            "\"a\" is repeated",
         ),
-        (|| Section::new(&0).family(Family::gauge("a", "").value(0.0).value(1.0)), "\"a\" is there twice"),
+        (|| Section::new(&0).family(Family::gauge("a", "").value(0.0).value(1.0)), "\"a\" is repeated"),
     ];
     for (make, why) in bad {
         let bad = endpoint.show("bad", make).unwrap();

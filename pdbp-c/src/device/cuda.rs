@@ -138,7 +138,8 @@ impl Operation {
                 return Ok(());
             }
             if began.elapsed() >= timeout {
-                let text = "a copy or transfer from or to the memory is under way yet, which must stay; call it again";
+                let text =
+                    "a copy or transfer still uses the memory, so it must not be freed; call this again";
                 let status = if wait.is_none() { Status::WOULD_BLOCK } else { Status::TIMEOUT };
                 return Err(Failure::new(status, text.to_owned()));
             }
@@ -166,7 +167,10 @@ impl Flow {
 
 #[cold]
 fn given_up() -> Failure {
-    Failure::new(Status::E_STREAM, "pdbp_op_end has given it up, and is to be called again".to_owned())
+    Failure::new(
+        Status::E_STREAM,
+        "pdbp_op_end cancelled the operation; call it again until it returns PDBP_DONE".to_owned(),
+    )
 }
 
 /// What an operation is made of.

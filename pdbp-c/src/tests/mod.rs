@@ -315,6 +315,6 @@ fn a_handle_of_another_kind_is_refused() {
         world.used.set(0);
         let status = (export.foreign)(&world);
         assert!(status.is_none_or(|status| status == Status::E_HANDLE), "{}: {status:?}", export.name);
-        assert!(error().contains("no handle of this kind"), "{}: {}", export.name, error());
+        assert!(error().contains("not a handle of this kind"), "{}: {}", export.name, error());
     }
 }

@@ -46,7 +46,7 @@ static void start(void) {
     /* Both parts are of one thread here. */
     DONE(pdbp_settings_set(settings, "progress", "inline"));
     EXPECT(pdbp_start_abi(PDBP_ABI + 1, settings, &cluster) == PDBP_E_VERSION);
-    SAYS("compile it again");
+    SAYS("recompile it");
     DONE(pdbp_start(settings, &cluster));
     pdbp_settings_free(settings);
 
@@ -118,7 +118,7 @@ static void descriptors(void) {
 
     /* With "inline" nobody would write to it. */
     EXPECT(pdbp_arm(parts[1], PDBP_RECV, PDBP_NOBODY, &ready) == PDBP_E_SETTINGS);
-    SAYS("nobody polls the node");
+    SAYS("nothing polls the node");
     EXPECT(pdbp_arm(parts[1], 0, PDBP_NOBODY, NULL) == PDBP_E_ARGUMENT);
     EXPECT(pdbp_fd(NULL, &fd) == PDBP_E_NULL);
 
@@ -202,7 +202,7 @@ static void targets_of_nobody(void) {
     /* What had been packed for it is discarded where it was, and counted there. */
     DONE(pdbp_flush(parts[0]));
     EXPECT(pdbp_send(parts[0], nobody[0], "x", 1, WAIT) == PDBP_E_NO_PART);
-    SAYS("does not exist, or no longer");
+    SAYS("does not exist or has been freed");
     stats.size = sizeof stats;
     DONE(pdbp_quiesce(nodes[0], WAIT));
     DONE(pdbp_stats(nodes[1], &stats));
@@ -674,7 +674,7 @@ static void freed_in_any_order(void) {
 
     /* Their memory is kept for a while, so that those who go on with it, or free it again, are told so. */
     EXPECT(pdbp_flush(parts[1]) == PDBP_E_HANDLE);
-    SAYS("was freed before");
+    SAYS("has already been freed");
     EXPECT(pdbp_write(writer, "x", 1, NULL, WAIT) == PDBP_E_HANDLE);
     EXPECT(pdbp_poll(nodes[0], NULL) == PDBP_E_HANDLE);
     EXPECT(pdbp_cluster_node(cluster, 0, &nodes[0]) == PDBP_E_HANDLE);

@@ -212,9 +212,8 @@ impl PartCell {
         if let Some(wakes) = self.wakes.get() {
             return Ok(wakes);
         }
-        let wakes = WakeFd::new().map_err(|error| {
-            Failure::new("PdbpError", format!("there is no descriptor to be had: {error}"))
-        })?;
+        let wakes = WakeFd::new()
+            .map_err(|error| Failure::new("PdbpError", format!("cannot create a descriptor: {error}")))?;
         // If another thread has been faster, this one's descriptor is dropped.
         Ok(self.wakes.get_or_init(|| wakes))
     }
@@ -265,7 +264,7 @@ impl PartCell {
         if self.is_closing() {
             return Err(Failure::closed("part"));
         }
-        self.state.try_lock().map_err(|_| Failure::busy("another call of this part is under way"))
+        self.state.try_lock().map_err(|_| Failure::busy("another call of this part is in progress"))
     }
 
     #[inline]
@@ -323,7 +322,7 @@ impl PartCell {
             return Err(Failure::loan_viewed());
         }
         if let Err(TryLockError::WouldBlock) = self.state.try_lock() {
-            return Err(Failure::busy("another call of this part is under way"));
+            return Err(Failure::busy("another call of this part is in progress"));
         }
         self.close(py);
         Ok(())

@@ -66,7 +66,7 @@ impl Loan {
         if self.views > 0 {
             self.give_up();
             return Err(PyBufferError::new_err(
-                "something still refers to the bytes of the loan (a numpy array, a memoryview), so that it was given up and not sent; delete \
+                "something still refers to the bytes of the loan (a numpy array, a memoryview), so it was given up instead of sent; delete \
                  it before the end of `with`",
             ));
         }

@@ -57,7 +57,7 @@ impl<T> Kept<T> {
     pub(super) fn release(&mut self) -> PyResult<()> {
         if self.content.is_some() && self.views > 0 {
             return Err(PyBufferError::new_err(format!(
-                "the message has {} that nobody has released (numpy arrays, memoryviews): delete them first, and keep what is needed as a copy",
+                "the message still has {} (numpy arrays, memoryviews); delete them first, and copy what you need",
                 if self.views == 1 { "a view".to_owned() } else { format!("{} views", self.views) }
             )));
         }
@@ -243,7 +243,7 @@ impl Batch {
         };
         let index = if index < 0 { index + super::length(count)? } else { index };
         if !(0..super::length(count)?).contains(&index) {
-            return Err(PyIndexError::new_err(format!("there are {count} messages")));
+            return Err(PyIndexError::new_err(format!("index out of range: the batch has {count} messages")));
         }
         let all = pyo3::types::PyMemoryView::from(slf.as_any())?;
         all.get_item(PySlice::new(slf.py(), index * length, (index + 1) * length, 1))

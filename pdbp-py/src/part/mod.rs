@@ -198,7 +198,11 @@ impl Part {
         with_rows(table, |bytes, rows| {
             let Some(length) = bytes.len().checked_div(rows).filter(|length| *length > 0) else {
                 // No rows, or rows without bytes, of which no train can be made.
-                return if rows == 0 { Ok(0) } else { Err(PyBufferError::new_err("the rows have no bytes")) };
+                return if rows == 0 {
+                    Ok(0)
+                } else {
+                    Err(PyBufferError::new_err("the rows are empty; each needs at least one byte"))
+                };
             };
             let mut sent = 0;
             if bytes.len() <= COPIED_AT_ONCE || patience == Patience::None {
@@ -474,6 +478,6 @@ fn interest(to: Option<Target>, recv: bool) -> PyResult<Interest> {
         (Some(to), true) => Ok(Interest::Either(to.0)),
         (Some(to), false) => Ok(Interest::Send(to.0)),
         (None, true) => Ok(Interest::Recv),
-        (None, false) => Err(PyValueError::new_err("there is nothing to wait for: neither `to` nor `recv`")),
+        (None, false) => Err(PyValueError::new_err("nothing to wait for: pass `to`, or recv=True")),
     }
 }

@@ -209,7 +209,8 @@ impl Streams {
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Piece> {
         let piece = self.within(py, Patience::of(timeout)?)?;
         piece.ok_or_else(|| {
-            Failure::new("Timeout", "nothing of a stream has come yet, and this call does not wait").into()
+            Failure::new("Timeout", "no piece of a stream has arrived yet, and this call does not wait")
+                .into()
         })
     }
 

@@ -20,7 +20,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Target {
         }
         let (what, kind) = (object.repr()?, object.get_type().name()?);
         Err(PyTypeError::new_err(format!(
-            "a pypdbp.Target is needed, and {what} is of type {kind}; part.find(\"worker@node1\", timeout=5) gives one, part.id is that of a part"
+            "{what} must be a pypdbp.Target, not {kind}; part.find(\"worker@node1\", timeout=5) returns one, and part.id is that of a part"
         )))
     }
 }
@@ -32,7 +32,7 @@ impl Target {
     fn from_bits(bits: u64) -> PyResult<Self> {
         let target = pdbp::Target::from_bits(bits).map(Self);
         target.ok_or_else(|| {
-            PyValueError::new_err(format!("{bits} is no target; `int(target)` makes such numbers"))
+            PyValueError::new_err(format!("{bits} is not a target; use a number from `int(target)`"))
         })
     }
 

@@ -101,11 +101,14 @@ impl fmt::Display for GroupError {
         match self {
             Self::Refused(refused) => refused.fmt(f),
             Self::Lost { rank, address } => {
-                write!(f, "member {rank} of the group, {address}, is gone; make a new group of the others")
+                write!(
+                    f,
+                    "member {rank} of the group, {address}, has left or failed; form a new group of the others"
+                )
             }
             Self::CutOff { address } => write!(
                 f,
-                "others have lost this member, {address}, and have ended the group; look at the links of its node, and make a new group"
+                "other members have lost their link to this one, {address}, and ended the group; check the links of its node, and form a new group"
             ),
             Self::Mismatch { rank, number, theirs, own_number, ours } => {
                 let (rank, number, own_number) = (*rank, *number, *own_number);
@@ -114,8 +117,8 @@ impl fmt::Display for GroupError {
             Self::TimedOut { rank, address, others, waited, call } => {
                 write!(
                     f,
-                    "after {waited:?} without any data, member {rank}, {address}, has not done its part of the call {call}; it has not \
-                     made the call, or waits for another member"
+                    "timed out after {waited:?} without data: member {rank}, {address}, has not completed its part of the call {call}; it has \
+                     not made the call, or is waiting for another member"
                 )?;
                 let others: Vec<_> = others.iter().map(usize::to_string).collect();
                 match others.len() {
@@ -130,7 +133,7 @@ impl fmt::Display for GroupError {
                 write!(f, "{} ({address})", Fault::Ended { by: *by, cause: *cause })
             }
             Self::Broken(fault) => fault.fmt(f),
-            Self::Interrupted => f.write_str("interrupted before the call was done"),
+            Self::Interrupted => f.write_str("interrupted before the call completed"),
         }
     }
 }
@@ -209,18 +212,18 @@ impl fmt::Display for JoinError {
             Self::Empty => f.write_str("the group is empty; name at least one part"),
             Self::Twice { address } => write!(f, "{address} is in the list twice; name each member once"),
             Self::NotInList { part } => {
-                write!(f, "{part} joins a group whose list does not name it; add it to the list")
+                write!(f, "{part} is not in the list of the group that it joins; add it")
             }
             Self::TooMany { members } => {
                 write!(
                     f,
-                    "{members} members are too many; a group has at most {MOST_MEMBERS}, so make several"
+                    "a group of {members} members is too large: it can have at most {MOST_MEMBERS}; form several groups"
                 )
             }
             Self::Elsewhere { address } => {
                 write!(
                     f,
-                    "{address} is in another cluster; a group cannot span clusters, so name parts of this one"
+                    "{address} is in another cluster, and a group cannot span clusters; name parts of this one only"
                 )
             }
             Self::Lookup(e) => e.fmt(f),
@@ -228,7 +231,7 @@ impl fmt::Display for JoinError {
             Self::TimedOut { waited, missing } => {
                 write!(
                     f,
-                    "after {waited:?} {} of the group have not joined: {}",
+                    "timed out after {waited:?}: {} members of the group have not joined: {}",
                     missing.len(),
                     missing.join(", ")
                 )
@@ -236,23 +239,23 @@ impl fmt::Display for JoinError {
             Self::Differs { rank, address, members, piece }
                 if members.0 == members.1 && piece.0 == piece.1 =>
             {
-                write!(
-                    f,
-                    "member {rank}, {address}, was given a different list of members than this one; give all the same list"
-                )
+                write!(f, "member {rank}, {address}, has a different list of members; give all the same list")
             }
             Self::Differs { rank, address, members, piece } => write!(
                 f,
-                "member {rank}, {address}, has a group of {} members in pieces of {} bytes, and this one one of {} in pieces of {}; give \
-                 all the same list and `block_bytes`",
+                "member {rank}, {address}, has a list of {} members and pieces of {} bytes, but this one has {} members and pieces of {} \
+                 bytes; give all the same list and `block_bytes`",
                 members.0, piece.0, members.1, piece.1
             ),
             Self::Lost { rank, address } => {
-                write!(f, "member {rank} of the group, {address}, is gone; make a group of the others")
+                write!(
+                    f,
+                    "member {rank} of the group, {address}, has left or failed; form a group of the others"
+                )
             }
-            Self::Call(e) => write!(f, "the group was not split: {e}"),
+            Self::Call(e) => write!(f, "the group could not be split: {e}"),
             Self::Blocks { block_bytes } => {
-                write!(f, "`block_bytes` = {block_bytes} is too short for a group; raise it")
+                write!(f, "`block_bytes` = {block_bytes} is too small for a group; raise it")
             }
             Self::Interrupted => f.write_str("interrupted before all had joined; join again"),
         }

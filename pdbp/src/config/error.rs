@@ -80,8 +80,8 @@ impl fmt::Display for ConfigError {
             }
             Self::NotBuilt { key, value, origin, feature } => write!(
                 f,
-                "`{key}` is \"{value}\" ({origin}), but this program was built without it: build it with the feature `{feature}` of \
-                 `pdbp`, or set {key} = \"{}\"",
+                "`{key}` is \"{value}\" ({origin}), but this program was built without the feature `{feature}` of `pdbp`: \
+                 rebuild it with that feature, or set {key} = \"{}\"",
                 if *key == "transport" { "auto" } else { "off" }
             ),
             Self::File { path, reason } => {
@@ -90,11 +90,11 @@ impl fmt::Display for ConfigError {
             Self::Engine(e) => e.fmt(f),
             Self::TooLittleMemory { bytes, origin, least } => write!(
                 f,
-                "`memory_bytes` is {bytes} ({origin}), and each node needs {least} at least; give it that, or 0 to derive it, or lower \
-                 `block_bytes`, `initial_blocks` or `nodes`"
+                "`memory_bytes` is {bytes} ({origin}), but each node needs at least {least}; raise it to that, set it to 0 to derive \
+                 it, or lower `block_bytes`, `initial_blocks` or `nodes`"
             ),
             Self::Memory { bytes } => {
-                write!(f, "no memory for {bytes} bytes of blocks; lower `memory_bytes`")
+                write!(f, "cannot allocate {bytes} bytes for blocks; lower `memory_bytes`")
             }
         }
     }

@@ -50,4 +50,4 @@ impl Settings {
 }
 
 const FEWER: &str =
-    "fewer masters than the open cluster has places, which `nodes` says: raise that, or lower `masters`";
+    "fewer masters than places in the open cluster, the setting `nodes`: raise `nodes`, or lower `masters`";

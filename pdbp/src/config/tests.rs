@@ -133,7 +133,7 @@ fn too_little_memory_is_named_with_its_setting_and_the_least_that_works() {
             panic!("{error:?}")
         };
         let text = error.to_string();
-        let says = format!("`memory_bytes` is 70000 (builder), and each node needs {least} at least");
+        let says = format!("`memory_bytes` is 70000 (builder), but each node needs at least {least}");
         assert!(text.contains(&says), "{text}");
         start(least).expect("the least that works");
         assert!(start(least - 1).is_err(), "{nodes} nodes, {more}: less than {least} works");

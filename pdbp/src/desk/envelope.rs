@@ -98,7 +98,7 @@ impl Reader<'_> {
     /// Parses the start of the envelope.
     fn envelope(&mut self) -> Result<Version, Fault> {
         let Some(element) = self.element("an Envelope")? else {
-            return Err(Fault::malformed("there is no Envelope"));
+            return Err(Fault::malformed("the Envelope is missing"));
         };
         match [Version::V11, Version::V12].into_iter().find(|v| element.is(v.namespace(), "Envelope")) {
             Some(version) => Ok(version),
@@ -107,7 +107,7 @@ impl Reader<'_> {
                 Reason::Malformed,
                 format!("\"{}\" is not the namespace of SOAP 1.1 or SOAP 1.2", element.namespace),
             )),
-            None => Err(Fault::malformed(format!("there is \"{}\" and no Envelope", element.name))),
+            None => Err(Fault::malformed(format!("the root element is \"{}\", not Envelope", element.name))),
         }
     }
 
@@ -129,7 +129,7 @@ impl Reader<'_> {
             return Err(Fault::malformed("the Body is missing"));
         }
         let Some(asked) = self.element("an operation")? else {
-            return Err(Fault::malformed("the Body is empty: ask for Send, Call or Parts"));
+            return Err(Fault::malformed("the Body is empty: it must contain Send, Call or Parts"));
         };
         let operation = self.operation(&asked)?;
         for outer in ["the Body", "the Envelope"] {
@@ -154,7 +154,9 @@ impl Reader<'_> {
             "Parts" => {
                 return match self.element("the end of Parts")? {
                     None => Ok(Operation::Parts),
-                    Some(more) => Err(Fault::malformed(format!("Parts has no \"{}\"", more.name))),
+                    Some(more) => {
+                        Err(Fault::malformed(format!("Parts must be empty but has \"{}\"", more.name)))
+                    }
                 };
             }
             _ => &[],
@@ -162,7 +164,7 @@ impl Reader<'_> {
         if known.is_empty() {
             let Element { namespace, name, .. } = asked;
             return Err(Fault::malformed(format!(
-                "there is no operation \"{name}\" in \"{namespace}\": ask for Send, Call or Parts of \"{DESK}\""
+                "no operation \"{name}\" in \"{namespace}\": use Send, Call or Parts of \"{DESK}\""
             )));
         }
         let mut fields: [Option<String>; 3] = [const { None }; 3];
@@ -173,7 +175,7 @@ impl Reader<'_> {
             let Some(place) = place else {
                 let (name, within) = (field.name, &asked.name);
                 return Err(Fault::malformed(format!(
-                    "{within} takes no \"{name}\" of \"{DESK}\", or only one"
+                    "{within} has an unknown or repeated element \"{name}\""
                 )));
             };
             let most = if field.name == "Content" { ENVELOPE } else { NAME };
@@ -199,7 +201,7 @@ impl Reader<'_> {
                 Item::End => return Ok(None),
                 Item::Text(text) if text.trim_ascii().is_empty() => {}
                 Item::Text(_) => {
-                    return Err(Fault::malformed(format!("there is text instead of {expected}")));
+                    return Err(Fault::malformed(format!("found text instead of {expected}")));
                 }
                 Item::Over => {
                     return Err(Fault::malformed(format!("the envelope ends instead of {expected}")));
@@ -248,7 +250,7 @@ impl Reader<'_> {
             let event = self
                 .xml
                 .read_event()
-                .map_err(|error| Fault::malformed(format!("this is not XML: {error}")))?;
+                .map_err(|error| Fault::malformed(format!("the XML is malformed: {error}")))?;
             let text = match event {
                 Event::Start(start) => return self.start(&start).map(Item::Start),
                 Event::End(_) => {
@@ -267,7 +269,9 @@ impl Reader<'_> {
                             predefined(&name).ok_or_else(|| no_dtd("an entity of its own"))?.to_owned()
                         }
                         Err(error) => {
-                            return Err(Fault::malformed(format!("this is not a character: {error}")));
+                            return Err(Fault::malformed(format!(
+                                "a character reference is invalid: {error}"
+                            )));
                         }
                     }
                 }
@@ -284,7 +288,11 @@ impl Reader<'_> {
             };
             self.text += text.len();
             if self.text > ENVELOPE {
-                return Err(Fault::new(Code::Sender, Reason::TooLong, "there is too much text".to_owned()));
+                return Err(Fault::new(
+                    Code::Sender,
+                    Reason::TooLong,
+                    "the envelope has too much text".to_owned(),
+                ));
             }
             return Ok(Item::Text(text));
         }
@@ -293,7 +301,7 @@ impl Reader<'_> {
     fn start(&mut self, start: &BytesStart<'_>) -> Result<Element, Fault> {
         self.depth += 1;
         if self.depth > DEPTH {
-            return Err(Fault::malformed(format!("elements are more than {DEPTH} deep")));
+            return Err(Fault::malformed(format!("elements are nested more than {DEPTH} deep")));
         }
         if start.name().as_ref().len() > NAME {
             return Err(Fault::malformed(format!("a name has more than {NAME} bytes")));
@@ -357,11 +365,11 @@ fn predefined(name: &str) -> Option<&'static str> {
 }
 
 fn no_dtd(what: &str) -> Fault {
-    Fault::malformed(format!("a SOAP message has no DTD, and this one has {what}"))
+    Fault::malformed(format!("a SOAP message must not have a DTD, but this one has {what}"))
 }
 
 fn no_text(error: impl std::fmt::Display) -> Fault {
-    Fault::malformed(format!("this is not text: {error}"))
+    Fault::malformed(format!("the text is malformed: {error}"))
 }
 
 /// Decodes base64Binary, which may contain white space anywhere.

@@ -327,7 +327,7 @@ impl Exchanges {
             let fault = if now >= exchange.end() {
                 Some(exchange.late())
             } else if looks && !is_there(&self.node, exchange.to) {
-                let why = format!("{} has gone without an answer", exchange.address);
+                let why = format!("{} was freed or its node was lost before it answered", exchange.address);
                 Some(Fault::receiver(Reason::PartGone, why))
             } else {
                 None
@@ -342,7 +342,7 @@ impl Exchanges {
             }
         }
         while self.orders.front().is_some_and(|(.., began)| now >= *began + PATIENCE) {
-            self.refuse("the desk has no part free to send it", done);
+            self.refuse("all parts of the desk are busy", done);
         }
     }
 
@@ -364,11 +364,11 @@ impl Exchange {
     fn late(&self) -> Fault {
         let Self { address, patience, timeout, .. } = self;
         if self.sent.load(Ordering::Relaxed) {
-            let why = format!("{address} has the message and has not answered in {timeout:?}");
+            let why = format!("{address} received the message but did not answer within {timeout:?}");
             return Fault::receiver(Reason::Timeout, why);
         }
         let why = format!(
-            "{address} has had no room for the message for {patience:?}: it does not read; try again"
+            "{address} had no room for the message for {patience:?}, since it is not reading; try again"
         );
         Fault::receiver(Reason::Busy, why)
     }
@@ -429,5 +429,5 @@ fn not_sent(error: &SendError) -> Fault {
 
 fn no_answer(error: &RecvError) -> Fault {
     let reason = if *error == RecvError::NobodyLeft { Reason::PartGone } else { Reason::Failed };
-    Fault::receiver(reason, format!("sent, and no answer can come: {error}"))
+    Fault::receiver(reason, format!("the message was sent, but no answer can arrive: {error}"))
 }

@@ -100,7 +100,7 @@ impl Desk {
         let refused = |why: &str| Err(io::Error::other(why.to_owned()));
         if settings.progress == Progress::Inline {
             return refused(
-                "with `progress` = \"inline\" nobody polls the node while calls wait; set \"thread\", or \"host\" and poll it in a loop",
+                "with `progress` = \"inline\" nothing polls the node while calls wait; set \"thread\", or \"host\" and poll it in a loop",
             );
         }
         let secret = Secret::read(settings.client_token_file.as_deref())?;
@@ -111,13 +111,13 @@ impl Desk {
         }
         if !secret.is_set() {
             return refused(
-                "other hosts reach it, and anybody could send to parts: set `client_token_file`, or take 127.0.0.1",
+                "other hosts can reach it, and any client could send to parts: set `client_token_file`, or use 127.0.0.1",
             );
         }
         if !settings.plain && certificate.is_none() {
             return refused(
-                "other hosts reach it, and clients send their secret as it is: set `desk_tls`, or `plain` = \"on\" on a network that you trust, or \
-                 take 127.0.0.1",
+                "other hosts can reach it, and clients would send their secret unencrypted: set `desk_tls`, or `plain` = \"on\" on a network that \
+                 you trust, or use 127.0.0.1",
             );
         }
         Ok(listener)

@@ -73,8 +73,9 @@ impl Remote {
             bell.ring();
         });
         if let Err(error) = thread {
-            let why =
-                format!("nothing was sent, since no thread could be started to look for the part: {error}");
+            let why = format!(
+                "nothing was sent, since the thread to look up the part could not be started: {error}"
+            );
             return Err(Fault::receiver(Reason::Busy, why));
         }
         self.under_way += 1;
@@ -121,7 +122,7 @@ fn unknown(address: &str, error: &LookupError) -> Fault {
     // `Parts` lists the parts; there may be a thousand.
     let why = match error {
         LookupError::Ambiguous { .. } => {
-            format!("several parts are called \"{shown}\": name the node, as in \"{shown}@node0\"")
+            format!("several parts are named \"{shown}\": append the node, as in \"{shown}@node0\"")
         }
         LookupError::NoTrunk { .. } | LookupError::NoAnswer { .. } | LookupError::NoRoom { .. } => {
             return Fault::receiver(Reason::Busy, format!("nothing was sent to \"{shown}\": {error}"));

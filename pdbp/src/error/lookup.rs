@@ -77,7 +77,7 @@ impl fmt::Display for LookupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BadAddress { address, error } => {
-                write!(f, "no part has an address such as {address:?}: {error}")
+                write!(f, "{address:?} is not a valid address: {error}")
             }
             Self::UnknownNode { node, known } => {
                 write!(f, "no node is named \"{node}\"; known: {}", list(known))
@@ -86,30 +86,26 @@ impl fmt::Display for LookupError {
                 write!(f, "no part \"{address}\" is registered; known: {}", list(known))
             }
             Self::Ambiguous { name, candidates } => {
-                write!(f, "\"{name}\" could be any of {}; add @ and the node's name", list(candidates))
+                write!(f, "\"{name}\" is ambiguous: {}; append @ and the node's name", list(candidates))
             }
             Self::NoTrunk { cluster, known, reason } => {
-                write!(
-                    f,
-                    "there is no trunk to cluster \"{cluster}\"; there are trunks to: {}",
-                    list(known)
-                )?;
+                write!(f, "no trunk to cluster \"{cluster}\"; known clusters: {}", list(known))?;
                 match reason {
-                    Some(reason) => write!(f, "; the last try: {reason}"),
+                    Some(reason) => write!(f, "; the last attempt failed: {reason}"),
                     None => write!(
                         f,
-                        "; set `grid` and `listen` in one cluster, `grid` and `trunks` = \"{cluster}=tcp://host:port\" in the other, and see \
-                         that both run"
+                        "; set `grid` and `listen` in one cluster, `grid` and `trunks` = \"{cluster}=tcp://host:port\" in the other, and check \
+                         that both are running"
                     ),
                 }
             }
-            Self::Remote { cluster, reason } => write!(f, "cluster \"{cluster}\" says: {reason}"),
+            Self::Remote { cluster, reason } => write!(f, "cluster \"{cluster}\" reports: {reason}"),
             Self::NoRoom { cluster, reason } => {
                 write!(f, "no room for a part of cluster \"{cluster}\": {reason}")
             }
             Self::NoAnswer { cluster, waited } => write!(
                 f,
-                "no answer from cluster \"{cluster}\" after {waited:?}: its line is slow or cut; wait longer, or check `outage_ms`"
+                "no answer from cluster \"{cluster}\" after {waited:?}: its trunk is slow or down; wait longer, or check `outage_ms`"
             ),
             Self::Interrupted => f.write_str(INTERRUPTED),
         }

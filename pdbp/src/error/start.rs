@@ -84,7 +84,7 @@ impl fmt::Display for StartError {
         match self {
             Self::Config(e) => e.fmt(f),
             Self::Thread(e) => {
-                write!(f, "cannot start a progress thread: {e}; use progress = \"inline\" to do without")
+                write!(f, "cannot start a progress thread: {e}; set progress = \"inline\" to run without one")
             }
             Self::Timeout(e) => e.fmt(f),
             Self::Interrupted => {
@@ -92,13 +92,13 @@ impl fmt::Display for StartError {
             }
             Self::SettingsDiffer(e) => e.fmt(f),
             Self::NoAddress => f.write_str(
-                "transport = \"net\" is set: one process has to `listen`, at 127.0.0.1:7210 for example, and the others `join` it there",
+                "transport = \"net\" needs an address: set `listen` in one process, to 127.0.0.1:7210 for example, and `join` to that address in the others",
             ),
             Self::FoundsAndJoins => f.write_str(
-                "`found` and `join` are both set: one process founds a cluster, with `found` and `listen`, and the others `join` it there without `found`",
+                "`found` and `join` are both set: set `found` and `listen` in the process that founds the cluster, and only `join` in the others",
             ),
             Self::NoFabric => f.write_str(
-                "transport = \"rapidio\" is set: say on which `fabric`, such as boards=4,ring (PDBP_FABRIC=boards=4,ring)",
+                "transport = \"rapidio\" needs a fabric: set `fabric`, to boards=4,ring for example (PDBP_FABRIC=boards=4,ring)",
             ),
             Self::Fabric { fabric, error } => write!(f, "cannot start on `fabric` = \"{fabric}\": {error}"),
             Self::Sockets(e) => write!(f, "cannot start over sockets: {e}"),
@@ -108,7 +108,7 @@ impl fmt::Display for StartError {
                 "cannot serve figures at `metrics` = \"{address}\": {error}; use another port, 0 for any free one, or \"off\""
             ),
             Self::Desk { address, error } => {
-                write!(f, "cannot serve clients at `desk` = \"{address}\": {error}; or set `desk` = \"off\"")
+                write!(f, "cannot serve clients at `desk` = \"{address}\": {error}; use another address, or set `desk` = \"off\"")
             }
             Self::Trace { path, error } => {
                 write!(
@@ -119,7 +119,7 @@ impl fmt::Display for StartError {
             }
             Self::Pin { number, error } => write!(
                 f,
-                "cannot lock block memory for CUDA (`pin_memory` = {number}): {error}; `pin_memory` = \"auto\" goes on without"
+                "cannot page-lock block memory for CUDA (`pin_memory` = {number}): {error}; set `pin_memory` = \"auto\" to continue without"
             ),
             Self::NoMpi { ranks } => {
                 match ranks {

@@ -53,19 +53,19 @@ impl fmt::Display for Breach {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Frame => f.write_str("it sent a malformed frame"),
-            Self::Pieces => f.write_str("it sent pieces of different messages as one"),
+            Self::Pieces => f.write_str("it mixed pieces of different messages"),
             Self::Length(found, most) => {
-                write!(f, "it sent a message of {found} bytes after it was told a maximum of {most}")
+                write!(f, "it sent a message of {found} bytes although the announced maximum is {most}")
             }
             Self::Empty(count) => {
                 write!(f, "it sent {count} empty messages at once; the maximum is {EMPTY}")
             }
             Self::Window(most) => {
-                write!(f, "it sent more than the {most} bytes that this end takes before they are read")
+                write!(f, "it sent more than the window of {most} unread bytes")
             }
-            Self::Returned(most) => write!(f, "it returned more than {most} bytes that nobody has read"),
-            Self::Questions => write!(f, "it asked {QUESTIONS} questions and takes no answers"),
-            Self::Silent(most) => write!(f, "it takes nothing while {most} bytes wait for it"),
+            Self::Returned(most) => write!(f, "it returned more than {most} bytes while none were read"),
+            Self::Questions => write!(f, "it asked {QUESTIONS} questions without accepting answers"),
+            Self::Silent(most) => write!(f, "it accepts no data while {most} bytes are queued for it"),
         }
     }
 }

@@ -54,7 +54,7 @@ pub(super) fn parts(node: &Node) -> Result<[Part<Shared>; 2], StartError> {
         let part = node.register_shared(&format!("pdbp.{what}.{number}"), PartKind::Communication);
         part.map_err(|error| {
             let says = format!(
-                "the gateway has no room for its own parts: {error} (`local_parts`, `private_pipes`)"
+                "the gateway cannot register its own parts: {error}; raise `local_parts` or `private_pipes`"
             );
             StartError::Sockets(says.into())
         })
@@ -300,7 +300,7 @@ impl Gate {
         let Some(session) = self.sessions.iter().find(|session| session.target() == target) else { return };
         let cluster = session.cluster();
         let why = format!(
-            "the gateway of \"{cluster}\" is ignored until it reconnects, since {breach}; use the same version of PDBP at both ends"
+            "the gateway of \"{cluster}\" is ignored until it reconnects: {breach}; use the same version of PDBP at both ends"
         );
         common.note(cluster, why);
         self.refused.push(target);
@@ -393,7 +393,7 @@ impl Gate {
             if cluster == self.domain.own {
                 common.note(
                     &cluster,
-                    format!("two clusters have the name \"{cluster}\" (`grid`); give each its own"),
+                    format!("two clusters are named \"{cluster}\" (`grid`); give each its own name"),
                 );
             } else if !self.refused.contains(&part)
                 && self.sessions.iter().all(|session| session.target() != part)

@@ -300,7 +300,7 @@ impl Drop for Gateway {
         // Messages given back to parts of other nodes leave before the node does, if those parts read.
         let has_left = |engine: &mut NodeEngine| gate::has_left(engine).then_some(());
         let patience = self.node.settings().farewell;
-        let _ = self.node.wait_for(patience, "taken what comes back", has_left, |_| Vec::new());
+        let _ = self.node.wait_for(patience, "accepted the returned messages", has_left, |_| Vec::new());
     }
 }
 

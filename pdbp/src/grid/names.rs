@@ -70,7 +70,7 @@ impl<'a> Remote<'a> {
             let wait = if known { AGAIN.min(left) } else { left };
             let waited = node.wait_for(
                 wait,
-                "got a trunk",
+                "set up a trunk to the cluster",
                 |engine| engine.parts().any(|p| !known && p.name.as_str() == name).then_some(()),
                 |_| Vec::new(),
             );
@@ -94,7 +94,7 @@ impl<'a> Remote<'a> {
     fn no_room(&self, error: &dyn std::fmt::Display) -> LookupError {
         LookupError::NoRoom {
             cluster: self.cluster.to_owned(),
-            reason: format!("it cannot be asked: {error}"),
+            reason: format!("its gateway cannot be queried: {error}"),
         }
     }
 

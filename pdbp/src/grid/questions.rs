@@ -105,7 +105,8 @@ impl Session {
             self.questions.remove(&head.length);
         }
         if is_too_much {
-            let reason = format!("it names too many parts; the maximum is {LISTED} bytes of names");
+            let reason =
+                format!("too many of its parts are known here; the maximum is {LISTED} bytes of names");
             return self.push_answer(asker, command::NO_ROOM, reason.into_bytes());
         }
         self.push_answer(asker, number, bytes.to_vec());

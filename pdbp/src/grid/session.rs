@@ -342,7 +342,10 @@ impl Session {
         if !is_asked && !self.proxies.contains_key(&remote) {
             let unasked = self.proxies.values().filter(|proxy| !proxy.is_asked).count();
             if unasked >= free_places(node) {
-                return Err("the gateway has given away half of its free parts (`local_parts`)".to_owned());
+                return Err(
+                    "half of the gateway's free parts are in use for unrequested parts; raise `local_parts`"
+                        .to_owned(),
+                );
             }
         }
         let proxy = match self.proxies.entry(remote) {
@@ -475,12 +478,12 @@ impl Session {
 fn register(node: &Node, name: &str, asks_at: &mut Option<Instant>) -> Result<Part<Shared>, String> {
     let began = Instant::now();
     if asks_at.is_some_and(|at| began < at) {
-        return Err("the gateway waits for its own cluster, which has not answered recently".to_owned());
+        return Err("the gateway is waiting for its own cluster, which has not answered recently".to_owned());
     }
     let patience = node.settings().timeout.min(PLACE);
     let part = Part::register_within(node, name, PartKind::Communication, patience);
     part.map(Part::flushed_by_owner).map_err(|error| {
         *asks_at = (began.elapsed() >= patience).then(|| Instant::now() + PLACE);
-        format!("the gateway has no room for another part of another cluster: {error} (`local_parts`, `private_pipes`)")
+        format!("the gateway cannot register a stand-in for a part of another cluster: {error}; raise `local_parts` or `private_pipes`")
     })
 }

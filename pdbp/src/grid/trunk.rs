@@ -208,8 +208,7 @@ fn name_of(node: &Node, gateway: NodeId) -> Result<String, StartError> {
         its.find_map(|part| part.name.as_str().strip_prefix(NAME).map(str::to_owned))
     };
     let patience = node.settings().timeout;
-    node.wait_for(patience, "said which cluster it is of", name, |_| vec![gateway]).map_err(|late| match late
-    {
+    node.wait_for(patience, "named its cluster", name, |_| vec![gateway]).map_err(|late| match late {
         Late::Timeout(late) => StartError::Timeout(late),
         Late::Interrupted => StartError::Interrupted,
     })

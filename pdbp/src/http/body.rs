@@ -82,7 +82,7 @@ impl Body {
 fn bad() -> Refused {
     Refused::new(
         "400 Bad Request",
-        "this is not a chunked body, or it has trailers, which are not accepted\n",
+        "the chunked body is malformed, or has trailers, which are not accepted\n",
     )
 }
 

@@ -129,7 +129,7 @@ impl Connection {
                 Place::OfAddress => (limits.per_address, " of this address"),
                 _ => (limits.clients, ""),
             };
-            let why = format!("{most} clients{of} are being served, which is the limit; try again\n");
+            let why = format!("already serving {most} clients{of}, the limit; try again\n");
             connection.refuse("503 Service Unavailable", &why, context);
         }
         connection
@@ -257,7 +257,7 @@ impl Connection {
         }
         context.counts.expired.add();
         if let Stage::Sending { .. } = self.stage {
-            let why = format!("the body advanced by less than {} bytes in {:?}\n", limits.least, limits.pace);
+            let why = format!("less than {} bytes of the body arrived in {:?}\n", limits.least, limits.pace);
             self.refuse("408 Request Timeout", &why, context);
             return true;
         }
@@ -354,7 +354,7 @@ impl Connection {
         let Stage::Waiting { method, is_kept } = self.stage else { return };
         context.held += answer.body.len();
         if context.held > context.limits.held {
-            let why = "the request was carried out, but there is no memory for its answer, since other clients do not read theirs\n";
+            let why = "the request was carried out, but there is no memory for the answer, since other clients are not reading theirs\n";
             return self.refuse("503 Service Unavailable", why, context);
         }
         self.answer(answer, &context.limits, method, is_kept);

@@ -231,7 +231,7 @@ impl Secret {
         let remedy = |why: String| {
             let path = path.display();
             io::Error::other(format!(
-                "`client_token_file` = \"{path}\": {why}; make one with: (umask 077; head -c 24 /dev/urandom | base64 > \"{path}\")"
+                "`client_token_file` = \"{path}\": {why}; create one with: (umask 077; head -c 24 /dev/urandom | base64 > \"{path}\")"
             ))
         };
         let text = std::fs::read_to_string(path).map_err(|error| remedy(error.to_string()))?;
@@ -239,7 +239,7 @@ impl Secret {
         if secret.len() < SHORTEST_SECRET || !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
             let length = secret.len();
             return Err(remedy(format!(
-                "{length} characters, and a secret has {SHORTEST_SECRET} or more in one line"
+                "it has {length} characters; a secret needs {SHORTEST_SECRET} or more on one line"
             )));
         }
         Ok(Self(Some(secret.as_bytes().to_vec())))
@@ -257,7 +257,7 @@ impl Secret {
         if request.bearer.as_deref().is_some_and(|said| is_same(said.as_bytes(), secret)) {
             return Ok(());
         }
-        let why = "a client has to send the secret of the cluster's client_token_file: Authorization: Bearer SECRET\n";
+        let why = "the secret in the cluster's client_token_file is required: Authorization: Bearer SECRET\n";
         let refusal = Answer::refusal("401 Unauthorized", why);
         Err(Answer { more: "WWW-Authenticate: Bearer\r\n", delay: Self::DELAY, ..refusal })
     }

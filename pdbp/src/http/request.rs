@@ -75,7 +75,7 @@ impl Request {
             Ok(httparse::Status::Complete(length)) if length <= most => length,
             Ok(httparse::Status::Partial) if bytes.len() < most => return Ok(None),
             Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(Refused::too_long(most)),
-            Err(_) => return Err(bad("this is no HTTP request\n")),
+            Err(_) => return Err(bad("malformed HTTP request\n")),
         };
         if !bytes.get(..length).is_some_and(has_whole_lines) {
             return Err(bad("a line of the head ends with LF instead of CR LF\n"));
@@ -148,7 +148,7 @@ impl Fields<'_> {
         match (all.next(), name) {
             (None, _) => Ok(first),
             (Some(_), "host") => Err("the request must have one Host header\n"),
-            (Some(_), _) => Err("a header that may appear once appears twice\n"),
+            (Some(_), _) => Err("a header that may appear only once is repeated\n"),
         }
     }
 
@@ -162,7 +162,7 @@ impl Fields<'_> {
         }
         match (length, coding) {
             (None, None) => Ok(Body::Bytes(0)),
-            (Some(_), Some(_)) => Err(bad("the body has a length and is in chunks\n")),
+            (Some(_), Some(_)) => Err(bad("the request has both Content-Length and Transfer-Encoding\n")),
             (None, Some(coding)) if coding.eq_ignore_ascii_case("chunked") => Ok(Body::Size),
             (None, Some(_)) => {
                 Err(Refused::new("501 Not Implemented", "chunked is the only transfer coding supported\n"))

@@ -21,7 +21,7 @@ impl Certificate {
         let of_file = |name: &str, error: String| {
             let path = folder.join(name);
             io::Error::other(format!(
-                "`desk_tls`: cannot use {}: {error}; the folder has cert.pem and key.pem, for the host name that clients ask for",
+                "`desk_tls`: cannot use {}: {error}; the folder must have cert.pem and key.pem, for the host name that clients use",
                 path.display()
             ))
         };

@@ -83,9 +83,7 @@ impl Section {
             let total = family.counts.then(|| format!("{name}_total"));
             let is_new = names.insert(name.clone()) && total.is_none_or(|total| names.insert(total));
             if !is_new || sets.len() < family.values.len() {
-                return Err(format!(
-                    "the figure \"{name}\" is there twice; give each its own name or labels"
-                ));
+                return Err(format!("the figure \"{name}\" is repeated; give each its own name or labels"));
             }
         }
         Ok(self)
@@ -139,7 +137,7 @@ impl Family {
 }
 
 /// What names may contain.
-const NAMES: &str = "lower case letters, digits and `_`, 64 at most, and a letter first";
+const NAMES: &str = "use at most 64 lower case letters, digits and `_`, the first a letter";
 
 fn is_name(name: &str) -> bool {
     let may = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
@@ -161,12 +159,12 @@ pub enum NotShown {
 impl fmt::Display for NotShown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Name(name) => write!(f, "a section cannot be called \"{name}\": {NAMES}"),
+            Self::Name(name) => write!(f, "a section cannot be named \"{name}\": {NAMES}"),
             Self::Taken(name) => {
-                write!(f, "there already are figures named \"{name}\"; choose another name")
+                write!(f, "figures named \"{name}\" already exist; choose another name")
             }
             Self::TooMany => {
-                write!(f, "there already are {} sections, the maximum; combine some", MOST.0)
+                write!(f, "{} sections already exist, the maximum; combine some", MOST.0)
             }
         }
     }

@@ -314,7 +314,7 @@ impl Node {
         drop(engine);
         let arrived = self.wait_for(
             timeout,
-            "let this node in",
+            "admitted this node to the cluster",
             |engine| engine.is_ready().then(|| engine.arrive()),
             |_| Vec::new(),
         );
@@ -349,13 +349,13 @@ impl Node {
         let (peers, missing) = if engine.master().is_none_or(|master| gone(&master)) && !masters.is_empty() {
             (
                 masters,
-                "found out whether all that was sent has arrived, which the primary master does: it has failed or left, and there is no \
-                 other",
+                "confirmed that everything sent has arrived, which only the primary master can: it has failed or left without a \
+                 successor",
             )
         } else {
             (
                 Vec::new(),
-                "confirmed that all that was sent has arrived: some part does not read its pipe, has not flushed, or goes on sending",
+                "confirmed that everything sent has arrived: some part is not reading its pipe, has not flushed, or keeps sending",
             )
         };
         Late::Timeout(Timeout { peers, missing, ..timeout })

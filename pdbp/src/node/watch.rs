@@ -116,7 +116,7 @@ impl Node {
     /// # Errors
     /// [`WaitError::Timeout`], and [`WaitError::Interrupted`].
     pub fn wait_event(&self, watch: &Watch, timeout: Duration) -> Result<Event, WaitError> {
-        let event = self.wait_for(timeout, "made anything happen", |_| watch.next_event(), |_| Vec::new());
+        let event = self.wait_for(timeout, "caused an event", |_| watch.next_event(), |_| Vec::new());
         Ok(event?)
     }
 

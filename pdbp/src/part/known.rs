@@ -166,7 +166,7 @@ impl<S: Share> Part<S> {
             return found;
         };
         self.flush();
-        let missing = "taken what was sent before to a part of another cluster, which does not read it or is unreachable";
+        let missing = "accepted what was sent before to a part of another cluster, which is not reading or is unreachable";
         let found = |engine: &mut NodeEngine| match self.find_target(engine, to) {
             Err(SendError::WouldBlock) => None,
             found => Some(found),
@@ -224,7 +224,7 @@ mod tests {
             assert_eq!(part.send(nobody, b"x"), Err(refused.clone()));
             assert_eq!(part.try_send(nobody, b"x"), Err(refused.clone()));
             assert_eq!(part.send_all(&[nobody], b"x"), Err(refused.clone()));
-            assert!(refused.to_string().contains("there is no node7"), "{refused}");
+            assert!(refused.to_string().contains("has no node7"), "{refused}");
         }
     }
 

@@ -134,7 +134,7 @@ impl<S: Share> Part<S> {
         }
         let waited = node.wait_for(
             timeout,
-            "taken the request to register a part",
+            "accepted the request to register a part",
             |engine| match engine.register(name, kind) {
                 Err(pdbp_core::engine::RegisterError::Busy) => None,
                 // The part with that name is being dropped; the name is free once all nodes have forgotten it.
@@ -165,7 +165,7 @@ impl<S: Share> Part<S> {
         let shared = &node.shared;
         let waited = node.wait_for(
             shared.settings.timeout,
-            "taken note that this node has parts without a name",
+            "confirmed that this node has parts without a name",
             |engine| match engine.attach() {
                 Err(Refused::Busy) => None,
                 other => Some(other.map(|id| (id, bind(engine, shared, id)))),
@@ -396,7 +396,7 @@ impl<S: Share> Drop for Part<S> {
         let began = Instant::now();
         let free = || {
             let left = FREEING.saturating_sub(began.elapsed());
-            let missing = "taken the request to free a part";
+            let missing = "accepted the request to free a part";
             self.node.wait_for(left, missing, |engine| engine.free(self.id).ok(), |_| Vec::new())
         };
         // An interrupt is not meant for this wait.

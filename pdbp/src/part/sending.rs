@@ -473,15 +473,15 @@ impl<S: Share> Part<S> {
 /// What the peers failed to do, if there was no room for the whole wait.
 fn missing(engine: &NodeEngine, node: NodeId, error: outbox::SendError) -> &'static str {
     if error == outbox::SendError::AwaitsRoom {
-        "got room for a long message: those before it have not been read (`assembly_bytes`)"
+        "made room for a long message, since earlier ones are unread; receive them, or raise `assembly_bytes`"
     } else if engine.unread_returns(node) > 0 {
-        "got any block: messages for its place that came back undelivered fill its row; take them out with `try_returned`"
+        "freed a block: undelivered messages that came back fill its row; take them out with `try_returned`"
     } else if engine.backlog(node) > 0 {
-        "read what was sent before, so that there is no room; parts that send to each other receive meanwhile (`send_or`), and a \
-         part that gets several streams reads them all (`streams`)"
+        "read what was sent before, so there is no room; parts that send to each other must receive meanwhile (`send_or`), and a \
+         part that gets several streams must read them all (`streams`)"
     } else {
-        "got any block: streams and parts of this node hold all that its row may have open (`row_blocks`); finish or flush \
-         some"
+        "freed a block: streams and parts of this node hold all blocks that its row may have open; finish or flush some, or \
+         raise `row_blocks`"
     }
 }
 

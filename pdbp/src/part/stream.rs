@@ -216,7 +216,7 @@ impl<P: HoldsPart> StreamWriter<P> {
             return taken;
         }
         let dest = self.out.dest().node();
-        let missing = "taken the stream, which goes by the first of these to the second";
+        let missing = "accepted the whole stream (relay first, then destination)";
         let taken = |engine: &mut NodeEngine| self.taken(engine);
         let ended =
             self.part.part().node.wait_for(shared.settings.timeout, missing, taken, |e| route_nodes(e, dest));

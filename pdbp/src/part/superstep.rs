@@ -98,7 +98,7 @@ impl<S: Share> Part<S> {
             waits.pause(&self.node, &[pipe]);
         }
         let late = is_over.then(|| {
-            let missing = "said that it is done, or received what was sent to it, in this superstep";
+            let missing = "finished this superstep, or received what was sent to it";
             waits.late(self.shared().engine().superstep_missing().collect(), missing)
         });
         self.superstep.waiter.replace(Some(waits));

@@ -283,5 +283,5 @@ impl Drop for Asked<'_> {
 
 #[cold]
 fn entered_twice() -> ! {
-    panic!("the owner of a biased lock has entered it twice")
+    panic!("the owner of a biased lock entered it recursively")
 }

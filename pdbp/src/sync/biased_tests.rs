@@ -121,7 +121,7 @@ fn the_window_is_closed_while_anybody_uses_the_value() {
 }
 
 #[test]
-#[should_panic(expected = "entered it twice")]
+#[should_panic(expected = "entered it recursively")]
 fn an_owner_that_enters_twice_is_told() {
     let owner = Owner::new(());
     owner.with(|()| owner.with(|()| ()));

@@ -125,7 +125,7 @@ impl Output {
         match written {
             Ok(()) => self.end += events,
             Err(error) => {
-                eprintln!("pdbp: cannot write the trace {}: {error}; it ends here", self.path.display());
+                eprintln!("pdbp: cannot write the trace {}: {error}; tracing stops", self.path.display());
                 self.file = None;
             }
         }

@@ -227,7 +227,7 @@ impl Record {
             }
             What::NotPassedOn { source, dest, messages } => {
                 let args = format!("{{\"messages\":{messages}}}");
-                let name = format!("not passed on from {source} to {dest}");
+                let name = format!("not forwarded from {source} to {dest}");
                 lines.instant(Track::Events, 't', &name, &args);
             }
         }

@@ -262,9 +262,9 @@ fn a_part_that_cannot_answer_is_named_by_a_fault() {
     let mut limits = [200, 2_000, 20_000].map(Duration::from_millis).into_iter();
     let answers = |limit: Duration| (limit, ask(address, &request(&limited(limit.as_millis() as u64), "")));
     let (limit, said) =
-        limits.by_ref().map(answers).find(|(_, said)| said.1.contains("has the message")).unwrap();
+        limits.by_ref().map(answers).find(|(_, said)| said.1.contains("received the message")).unwrap();
     assert_fault(&said, "500", "Receiver", "Timeout");
-    let why = format!("mute@node1 has the message and has not answered in {limit:?}");
+    let why = format!("mute@node1 received the message but did not answer within {limit:?}");
     assert!(said.1.contains(&why), "{}", said.1);
     let v11 = limited(200).replace(V12, V11);
     let (head, body) = ask(address, &request(&v11, ""));
@@ -351,7 +351,7 @@ fn a_late_answer_is_not_that_of_the_next_call() {
         let short = call("slow", b"first");
         let short = short.replace("</Call>", &format!("<TimeoutMs>{limit}</TimeoutMs></Call>"));
         let said = ask(address, &request(&short, ""));
-        if said.1.contains("has the message") {
+        if said.1.contains("received the message") {
             assert_fault(&said, "500", "Receiver", "Timeout");
             break slow.recv_timeout(SOON).unwrap();
         }

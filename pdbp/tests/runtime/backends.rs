@@ -133,7 +133,7 @@ fn two_nodes_that_were_given_other_settings_say_which_and_do_not_start() {
                 assert_eq!((differ.setting, &*differ.own, &*differ.theirs), (setting, own, theirs));
                 let text = error.to_string();
                 assert!(
-                    text.contains(&format!("`{setting}` is {own} here and {theirs} at node{}", 1 - node)),
+                    text.contains(&format!("`{setting}` is {own} here but {theirs} at node{}", 1 - node)),
                     "{text}"
                 );
             }

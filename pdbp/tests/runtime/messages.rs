@@ -229,7 +229,7 @@ fn nothing_overtakes_a_loan() {
         assert_eq!(a.sender(to).send_each(&[1u8, 2]), Err(refused.clone()));
         assert_eq!(a.send(to, &[0; 5000]), Err(refused.clone()));
         assert_eq!(a.sender(own).loan(4).map(|_| ()), Err(refused.clone()), "one at a time");
-        assert!(refused.to_string().contains("send or drop that first"), "{refused}");
+        assert!(refused.to_string().contains("send or drop it first"), "{refused}");
         assert!(a.wait(Interest::Send(to), BRIEFLY).unwrap().send, "a send does not wait");
         // Messages to other targets, or ahead of the rest anyway, are not held up.
         a.send(own, b"elsewhere").unwrap();

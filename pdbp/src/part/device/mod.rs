@@ -311,7 +311,7 @@ trait Steps {
 }
 
 /// For [`Steps::missing`]: why there is no room.
-const UNREAD: &str = "read what was sent before, so that there is no room";
+const UNREAD: &str = "read what was sent before, so there is no room";
 
 fn wait<S: Steps>(
     steps: &mut S,
@@ -380,7 +380,7 @@ impl<P: HoldsPart + Clone, D: Device> Steps for DeviceRecv<P, D> {
 
     fn missing(&self) -> (Vec<NodeId>, &'static str) {
         let peers = self.source.iter().map(|source| source.node()).collect();
-        (peers, "sent the rest of a message for a device")
+        (peers, "sent the rest of the message for the device")
     }
 }
 

@@ -275,7 +275,7 @@ impl<P: HoldsPart + Clone, D: Device> Steps for DeviceRecvEach<P, D> {
     }
 
     fn missing(&self) -> (Vec<NodeId>, &'static str) {
-        (Vec::new(), "sent as many messages as a device is to receive")
+        (Vec::new(), "sent as many messages as the device is to receive")
     }
 }
 

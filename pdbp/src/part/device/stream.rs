@@ -229,7 +229,7 @@ impl<P: HoldsPart + Clone, D: Device> Steps for DeviceRead<'_, P, D> {
     }
 
     fn missing(&self) -> (Vec<NodeId>, &'static str) {
-        (vec![self.reader.source().node()], "sent as much of the stream as a device is to read")
+        (vec![self.reader.source().node()], "sent as much of the stream as the device is to read")
     }
 }
 

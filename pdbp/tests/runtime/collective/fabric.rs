@@ -179,9 +179,6 @@ fn a_fabric_that_cannot_be_is_refused_with_the_word() {
     says(on("boards=4", Progress::Inline), "switch 1 is not connected; link it");
     says(on("boards=two", Progress::Inline), "\"boards=two\" is not a step");
     says(on("boards=1", Progress::Inline).nodes(5), "5 nodes on a fabric of 4 endpoints; add boards");
-    says(
-        Cluster::builder().transport(TransportKind::Rapidio),
-        "say on which `fabric`, such as boards=4,ring",
-    );
+    says(Cluster::builder().transport(TransportKind::Rapidio), "set `fabric`, to boards=4,ring for example");
     says(Cluster::builder().set("fabric", ""), "`fabric` is \"\"");
 }
