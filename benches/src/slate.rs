@@ -3,7 +3,7 @@
 use pdbp_core::collective::{
     Call, Carrier, Data, HEADER, Member, MemberStorage, Message, Polled, Running, Sent,
 };
-use pdbp_local::slate::{End, Met, Noted, Put, Slate};
+use pdbp_local::slate::{BarrierState, End, NotesState, Put, Slate};
 
 /// The most bytes in a slot, as groups have it.
 const PIECE: usize = 32 << 10;
@@ -35,12 +35,12 @@ impl Pair {
     pub fn barrier(&mut self) {
         let Self([(first, Line(its)), (second, Line(others))]) = self;
         let arrive = |member: &mut Member<'_>, end: &mut End| {
-            assert!(!end.has_come(), "nothing was put there");
+            assert!(!end.has_message(), "nothing was put there");
             end.arrive(member.enter_barrier().expect("it can be made")).0
         };
-        assert_eq!(arrive(first, its), Met::Missing(1));
-        assert_eq!(arrive(second, others), Met::All);
-        assert_eq!(its.meet(1), Met::All);
+        assert_eq!(arrive(first, its), BarrierState::Missing(1));
+        assert_eq!(arrive(second, others), BarrierState::All);
+        assert_eq!(its.meet(1), BarrierState::All);
         first.leave_barrier();
         second.leave_barrier();
     }
@@ -62,18 +62,18 @@ impl Pair {
         let writers = call.writers(2, longest).expect("it is a short one");
         for (rank, ((member, Line(end)), data)) in self.0.iter_mut().zip(&data).enumerate() {
             let is_behind = writers.contains(rank) && end.unread_by().is_some();
-            assert!(!is_behind && !end.has_come(), "it may begin");
+            assert!(!is_behind && !end.has_message(), "it may begin");
             assert_eq!(call.check(2, rank, data.input.len(), data.output.len()), Ok(()));
             end.begin_note(member.enter(call).expect("it can be made"), writers);
             if writers.contains(rank) {
                 assert_eq!(end.write_note(call.written(data)).count(), 0, "nobody sleeps");
             }
             if rank == 0 && writers.has_reader(0) {
-                assert_eq!(end.look_for_notes(1), Noted::Missing(1));
+                assert_eq!(end.poll_notes(1), NotesState::Missing(1));
             }
         }
         for (rank, ((_, Line(end)), data)) in self.0.iter_mut().zip(&mut data).enumerate() {
-            assert!(!writers.has_reader(rank) || end.look_for_notes(1) == Noted::All);
+            assert!(!writers.has_reader(rank) || end.poll_notes(1) == NotesState::All);
             let read = |from, at, into: &mut [u8]| end.read_note(from, at, into);
             assert!(call.read_notes((2, rank), data, &mut scratch, read));
             end.end_note();

@@ -20,7 +20,7 @@ use pdbp::config::{ConfigError, Origin, Settings};
 use pdbp::{Launch, StartError};
 use ping::Ping;
 use rapidio::Rapidio;
-use sim::{Sim, Wrong};
+use sim::{Sim, SimError};
 use top::Top;
 
 const HELP: &str = "\
@@ -34,13 +34,13 @@ Usage: pdbp config [--markdown] [SETTINGS]
        pdbp sim [--nodes N,N,…] [--traffic PATTERN] [--fault FAULT…] [--report DIR] …
        pdbp sim --compare all [--report DIR]
        pdbp rapidio paper|scale|congest|speed [--report DIR]
-       pdbp NAME …  runs the program pdbp-NAME that lies beside this one, such as pdbp tasks and pdbp clips
+       pdbp NAME …  runs the program pdbp-NAME from the same folder, such as pdbp tasks and pdbp clips
 
 Commands:
   config        Print every setting with its value and where the value came from; the output is a configuration file
-    --markdown    as the table that pdbp/README.md has
+    --markdown    Print the table of settings in pdbp/README.md instead
   ping          Start a cluster and measure messages between its nodes: threads of this process, the processes of an MPI job, or
-                processes over sockets, of which the first reports
+                processes over sockets; the first process reports
     --count N     Round trips to each node [default: 10000]
     --bytes N     Bytes of a message [default: 64]
     --nodes N     Nodes of a cluster in this process, or processes that the first waits for over sockets; the same as
@@ -50,71 +50,71 @@ Commands:
                   local; the same as --set transport=NAME
   top           Show a running cluster: one started with PDBP_METRICS=127.0.0.1:9100 (the setting `metrics`)
     --connect ADDRESS
-                  Where it serves its figures [default: 127.0.0.1:9100]
+                  The address that serves its figures [default: 127.0.0.1:9100]
     --interval TIME
                   Time between two frames, such as 500ms or 2s [default: 1s]
-    --once        Print one frame as plain text, as without a terminal, with rates over one interval
-  sim           Run clusters in virtual time and print what came of it, the same for the same options, byte for byte
-    --nodes N,N   A run for each number of nodes [default: 4]
-    --routing HOW direct: a link between any two nodes, up to 4096 nodes; grid: by relays, with links in rows and columns only;
-                  direct=1000,grid: both, the first only in runs of up to so many nodes [default: direct]
-    --seed N      What all that is random depends on [default: 0]
+    --once        Print one frame as plain text, with rates over one interval (also the mode without a terminal)
+  sim           Simulate clusters in virtual time; the same options print the same output, byte for byte
+    --nodes N,N   Numbers of nodes, one run each [default: 4]
+    --routing HOW direct: a link between any two nodes, up to 4096 nodes; grid: through relays, with links in rows and columns only;
+                  direct=1000,grid: both, the first only for up to 1000 nodes [default: direct]
+    --seed N      Seed of the random numbers [default: 0]
     --traffic PATTERN
-                  uniform; hot-spot or hot-spot=0.8: half of the messages, or such a share, go to node 0; moving or
-                  moving=0.8/5ms: such a share goes to node 0, after such a time to node 1, and so on; zipf or zipf=1.2;
-                  sparse or sparse=8: each node sends to so many others only, 4 if not given;
-                  bursty or bursty=2ms/8ms: nodes send, then pause; or a file with a line for each message: time_ns source dest
+                  uniform; hot-spot or hot-spot=0.8: half of the messages, or that share, go to node 0; moving or
+                  moving=0.8/5ms: that share goes to node 0, after that time to node 1, and so on; zipf or zipf=1.2;
+                  sparse or sparse=8: each node sends only to that many others, 4 by default;
+                  bursty or bursty=2ms/8ms: nodes send, then pause; or a file with one line per message: time_ns source dest
                   bytes [default: uniform]
     --size BYTES  Bytes of a message, 24 or more [default: 64]
     --rate N      Messages per second of each node, such as 500, 20k or 1M [default: 10k]
-    --time TIME   How long there is traffic, such as 500us or 50ms; all then comes to rest [default: 50ms]
+    --time TIME   Duration of the traffic, such as 500us or 50ms; the run ends when all is delivered [default: 50ms]
     --fabric TOPOLOGY
-                  Let frames travel through a fabric of switches instead of wires, such as boards=4,ring or boards=16,tree=4: a node on
-                  each endpoint, if --nodes does not say fewer; with what a block of 128 KiB reaches when nothing else moves
+                  Send frames through a fabric of switches instead of wires, such as boards=4,ring or boards=16,tree=4, with a node on
+                  each endpoint unless --nodes sets fewer; also prints the rate of one block of 128 KiB on an idle fabric
     --latency TIME, --jitter TIME
-                  What a frame takes, and how much more at most [default: 20us and 0]
+                  Transit time of a frame, and the most that is added to it at random [default: 20us and 0]
     --link RATE, --host-link RATE
-                  What one link carries, and what leaves a node, such as 1gbit; 0: no limit [default: 1gbit and 0]
-    --loss SHARE  Share of the frames that are lost and sent again [default: 0]
-    --reorder     Let later frames overtake one in a hundred
-    --arrival HOW posted: into blocks that the receiver has laid out; in-place: read where they are [default: posted]
+                  Rate of a link, and of all that leaves a node, such as 1gbit; 0: no limit [default: 1gbit and 0]
+    --loss SHARE  Share of frames that are lost and retransmitted [default: 0]
+    --reorder     Let later frames overtake one frame in a hundred
+    --arrival HOW posted: into blocks that the receiver has posted; in-place: read where they are [default: posted]
     --policy NAME adaptive, threshold (Algorithm 1 as published) or fixed [default: adaptive]
     --initial N, --row N, --extra N, --block BYTES
-                  Blocks of a row at the start and at most, of a node for rows that grow; bytes of a block
+                  Blocks of a row at first and at most; spare blocks of a node for rows that grow; bytes of a block
                   [default: 2, 16, 64 and 2048]
     --fault FAULT…
                   'partition 0,1|2,3@10ms' 'cut 0,1@10ms' 'heal@50ms' 'crash 2@70ms' 'restart 2@90ms' 'slow 2,10@5ms'
     --give-up TIME
-                  Silence after which links are given up, which tells of crashes and partitions [default: 1s]
-    --lease TIME  Silence after which nodes are declared down; 0: only links tell [default: 0]
+                  Silence after which links are given up, which detects crashes and partitions [default: 1s]
+    --lease TIME  Silence after which nodes are declared down; 0: only when links fail [default: 0]
     --compare NAMES
-                  Run policies in the same scenarios instead, and say which beat the default: all, or some of uniform, hot-spot,
-                  moving, zipf, bursty, incast, slow-reader, small, large and scarce; with --seed, --time, --csv and --report only
-    --csv FILE    Write all figures to a file, too
-    --report DIR  Write a page with tables and plots to a folder, too
-  rapidio paper Run the experiments of a paper on MPIRIO, collectives that the switches of a fabric carry out, in virtual time, and
-                print them beside what the paper states
+                  Instead, run all policies in the same scenarios, and report which beat the default: all, or some of uniform, hot-spot,
+                  moving, zipf, bursty, incast, slow-reader, small, large and scarce; only with --seed, --time, --csv and --report
+    --csv FILE    Also write all figures to a file
+    --report DIR  Also write a page with tables and plots to a folder
+  rapidio paper Run the experiments of a paper on MPIRIO (collectives carried out by the switches of a fabric) in virtual time, and
+                print the results next to those of the paper
   rapidio scale Measure broadcast and all_reduce in switches against the best software on the same fabric
-    --processes N,N,…  of so many processes, powers of 4 [default: 16,64,256,1024,4096]
-    --sizes B,B,…  and so many bytes, multiples of 4 [default: 4,64,1024,4096,16384,65536,1048576]; what would take long is left out
-  rapidio congest  Measure flows that meet on a fabric, tables by which messages take all links, and more groups than switches have masks
+    --processes N,N,…  Numbers of processes, powers of 4 [default: 16,64,256,1024,4096]
+    --sizes B,B,…  Numbers of bytes, multiples of 4 [default: 4,64,1024,4096,16384,65536,1048576]; the slowest points are skipped
+  rapidio congest  Measure competing flows on a fabric, routing tables that use all links, and more groups than the switches have masks for
   rapidio speed Measure the simulator itself
-    --report DIR  Write a page with tables and plots to a folder, too; of all four
+    --report DIR  Also write a page with tables and plots to a folder (all four)
 
-Settings, the later over the earlier: defaults, file, environment (PDBP_BLOCK_BYTES=32768), command line:
-  --file FILE   Read a configuration file (TOML) [default: the one that PDBP_CONFIG names, if any]
+Settings, later ones override earlier ones: defaults, file, environment (PDBP_BLOCK_BYTES=32768), command line:
+  --file FILE   Read a configuration file (TOML) [default: the file named by PDBP_CONFIG, if any]
   --set KEY=VALUE
                 Set one value; may be repeated
 
   -h, --help    Print this
   -V, --version Print the version
 
-Exit codes: 0 done, 1 failed while running, 2 command line or configuration cannot be used
+Exit codes: 0 success, 1 failure while running, 2 invalid command line or configuration
 ";
 
 type Failed = Box<dyn Error + Send + Sync>;
 
-/// What the command line asks for.
+/// A parsed command line.
 enum Command {
     Print(&'static str),
     Config {
@@ -133,12 +133,12 @@ fn main() -> ExitCode {
     let command = match parse(lexopt::Parser::from_env()) {
         Ok(command) => command,
         Err(error) => {
-            // The processes of a job have one command line, but maybe not the same files.
+            // The processes of a job share one command line, but their files may differ.
             let of_file = matches!(error.downcast_ref(), Some(ConfigError::File { .. }));
             if of_file || is_first() {
                 eprintln!("pdbp: {error}\nTry `pdbp --help`.");
             } else {
-                let_first_speak();
+                let_first_report();
             }
             return ExitCode::from(2);
         }
@@ -149,14 +149,14 @@ fn main() -> ExitCode {
         Command::Config { settings, markdown: true } if is_first() => table(&settings),
         Command::Print(_) | Command::Config { .. } => return ExitCode::SUCCESS,
         Command::Sim(_) | Command::Rapidio(_) if !is_first() => return ExitCode::SUCCESS,
-        Command::Other(program, arguments) => return become_other(&program, &arguments),
+        Command::Other(program, arguments) => return exec_program(&program, &arguments),
         Command::Sim(sim) => match sim.run() {
             Ok(table) => table,
-            Err(Wrong::Options(error)) => {
+            Err(SimError::Options(error)) => {
                 eprintln!("pdbp: {error}\nTry `pdbp --help`.");
                 return ExitCode::from(2);
             }
-            Err(Wrong::Run(error)) => {
+            Err(SimError::Run(error)) => {
                 eprintln!("pdbp: {error}");
                 return ExitCode::FAILURE;
             }
@@ -172,22 +172,22 @@ fn main() -> ExitCode {
             return match top.run() {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => {
-                    complain(&error);
+                    report_error(&error);
                     ExitCode::FAILURE
                 }
             };
         }
         Command::Ping(settings, ping) => match ping.run(settings) {
             Ok(Some(report)) => report,
-            // Another process of the job has the first node.
+            // The first node is in another process of the job.
             Ok(None) => return ExitCode::SUCCESS,
             Err(error) => {
-                complain(&error);
+                report_error(&error);
                 return ExitCode::FAILURE;
             }
         },
     };
-    // Whoever reads may have seen enough (`pdbp config | head`): that is no failure.
+    // A reader may close the pipe early (`pdbp config | head`); that is not a failure.
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             eprintln!("pdbp: cannot write the output: {error}");
@@ -198,18 +198,18 @@ fn main() -> ExitCode {
 }
 
 /// The commands of this program itself.
-const OWN: [&str; 6] = ["config", "ping", "top", "sim", "rapidio", "help"];
+const BUILT_IN: [&str; 6] = ["config", "ping", "top", "sim", "rapidio", "help"];
 
-/// The program that provides another command, if it lies beside this one.
-fn beside(name: &str) -> Option<PathBuf> {
+/// The program that provides another command, if it lies next to this one.
+fn external_program(name: &str) -> Option<PathBuf> {
     let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
-    let own = std::env::current_exe().ok().filter(|_| is_name && !OWN.contains(&name))?;
+    let own = std::env::current_exe().ok().filter(|_| is_name && !BUILT_IN.contains(&name))?;
     let suffix = std::env::consts::EXE_SUFFIX;
     Some(own.with_file_name(format!("pdbp-{name}{suffix}"))).filter(|program| program.is_file())
 }
 
 /// Replaces this process with another program.
-fn become_other(program: &Path, arguments: &[OsString]) -> ExitCode {
+fn exec_program(program: &Path, arguments: &[OsString]) -> ExitCode {
     let mut command = std::process::Command::new(program);
     command.args(arguments);
     #[cfg(unix)]
@@ -226,24 +226,24 @@ fn become_other(program: &Path, arguments: &[OsString]) -> ExitCode {
     }
 }
 
-/// Whether to print what all processes of a job know alike.
+/// Whether this process prints what is the same in all processes of a job.
 fn is_first() -> bool {
     Launch::find().is_none_or(|launch| launch.rank == 0)
 }
 
-/// Prints what has failed and, in a job, in which process, unless that is the same in all.
-fn complain(error: &Failed) {
+/// Prints the error, with the rank in a job unless all processes fail alike.
+fn report_error(error: &Failed) {
     let same = matches!(error.downcast_ref(), Some(StartError::NoMpi { .. } | StartError::Config(_)));
     match Launch::find().filter(|launch| launch.ranks > 1) {
         Some(launch) if !same => eprintln!("pdbp: rank {}: {error}", launch.rank),
-        Some(launch) if launch.rank > 0 => let_first_speak(),
+        Some(launch) if launch.rank > 0 => let_first_report(),
         _ => eprintln!("pdbp: {error}"),
     }
 }
 
 /// Gives the first process time to report. Launchers end all processes of a job when one has failed, including the one with the message, which may
 /// be late on a busy machine. Once that process has failed, they end this one, too, and nobody waits.
-fn let_first_speak() {
+fn let_first_report() {
     std::thread::sleep(Duration::from_secs(5));
 }
 
@@ -259,7 +259,7 @@ fn parse(mut arguments: lexopt::Parser) -> Result<Command, Failed> {
             }
             (Value(word), None) => {
                 let word = word.string()?;
-                if let Some(program) = beside(&word) {
+                if let Some(program) = external_program(&word) {
                     return Ok(Command::Other(program, arguments.raw_args()?.collect()));
                 }
                 name = Some(word);
@@ -316,9 +316,9 @@ fn parse(mut arguments: lexopt::Parser) -> Result<Command, Failed> {
         }
         Some("help") => Ok(Command::Print(HELP)),
         Some(other) => {
-            Err(format!("unknown command \"{other}\"; there are config, ping, top, sim and rapidio, and no program pdbp-{other} lies beside this one").into())
+            Err(format!("unknown command \"{other}\"; use config, ping, top, sim or rapidio (no program pdbp-{other} was found next to this one)").into())
         }
-        None => Err("which command? There are config, ping, top, sim and rapidio".into()),
+        None => Err("no command given; use config, ping, top, sim or rapidio".into()),
     }
 }
 

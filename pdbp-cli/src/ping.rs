@@ -19,7 +19,7 @@ const CHANNEL_TIME: Duration = Duration::from_secs(1);
 /// How long the first node waits for the others to leave.
 const FAREWELL: Duration = Duration::from_secs(5);
 /// Messages sent between two reads of the clock.
-const BETWEEN_LOOKS: u64 = 64;
+const CLOCK_INTERVAL: u64 = 64;
 /// Command: pings are over, messages follow; their number comes with [`SENT`].
 const NO_MORE_PINGS: u16 = 1;
 /// Command: this many messages were sent; answer when all of them have been received.
@@ -40,7 +40,7 @@ impl Default for Ping {
 }
 
 /// What the first node has measured.
-struct Findings {
+struct Measurements {
     /// Round trips between two threads of the first node's process over a channel.
     channel: Vec<Duration>,
     /// All round trips, by node.
@@ -69,7 +69,7 @@ impl Ping {
                 Err(format!("--nodes {nodes}: each of the {ranks} processes is a node; leave it away").into())
             }
             Some(_) => Ok(()),
-            // Without MPI the start says what is missing.
+            // Without MPI the error of the start names what is missing.
             None if settings.transport == TransportKind::Mpi && cfg!(feature = "mpi") => {
                 Err("one process has nobody to ping; start two or more with mpirun -n 2".into())
             }
@@ -84,28 +84,32 @@ impl Ping {
     pub(crate) fn run(&self, settings: Settings) -> Result<Option<String>, Failed> {
         let wait = settings.timeout;
         let cluster = Builder::from(settings).start()?;
-        let results = cluster.run(|node| -> Result<Option<Findings>, Failed> {
+        let results = cluster.run(|node| -> Result<Option<Measurements>, Failed> {
             let part = node.register("ping", PartKind::Cpu)?;
             if node.id().index() > 0 {
                 echo(&part)?;
-                // A node that stops takes along what it has sent and nobody has read.
+                // A node that stops discards what it has sent and nobody has read.
                 node.barrier(wait)?;
                 return Ok(None);
             }
             let peers = peers(&node, &part)?;
-            let findings = self.measure(&part, &peers)?;
+            let measurements = self.measure(&part, &peers)?;
             node.barrier(wait)?;
-            Ok(Some(findings))
+            Ok(Some(measurements))
         });
         if let Ok(master) = cluster.node(0) {
-            see_off(&master, cluster.size() - cluster.nodes().len());
+            wait_for_departures(&master, cluster.size() - cluster.nodes().len());
         }
-        let findings = results.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let measurements = results.into_iter().collect::<Result<Vec<_>, _>>()?;
         let transport = cluster.settings().transport;
-        Ok(findings.into_iter().flatten().next().map(|findings| self.report(&findings, transport)))
+        Ok(measurements
+            .into_iter()
+            .flatten()
+            .next()
+            .map(|measurements| self.report(&measurements, transport)))
     }
 
-    fn measure(&self, part: &Part, peers: &[Target]) -> Result<Findings, Failed> {
+    fn measure(&self, part: &Part, peers: &[Target]) -> Result<Measurements, Failed> {
         let message = vec![0x5A; self.bytes];
         let mut trips = vec![Vec::with_capacity(self.count); peers.len()];
         let warm_up = (self.count / 10).max(1);
@@ -126,12 +130,12 @@ impl Ping {
         }
         let (start, mut sent) = (Instant::now(), 0);
         while start.elapsed() < ONE_WAY {
-            for _ in 0..BETWEEN_LOOKS {
+            for _ in 0..CLOCK_INTERVAL {
                 for &peer in peers {
                     part.send(peer, &message)?;
                 }
             }
-            sent += BETWEEN_LOOKS;
+            sent += CLOCK_INTERVAL;
         }
         for &peer in peers {
             part.sender(peer).command(SENT).send(&u64::to_le_bytes(sent))?;
@@ -139,10 +143,10 @@ impl Ping {
         for _ in peers {
             part.recv()?;
         }
-        Ok(Findings { channel, trips, sent: sent * peers.len() as u64, took: start.elapsed() })
+        Ok(Measurements { channel, trips, sent: sent * peers.len() as u64, took: start.elapsed() })
     }
 
-    fn report(&self, findings: &Findings, transport: TransportKind) -> String {
+    fn report(&self, measurements: &Measurements, transport: TransportKind) -> String {
         let connected = match transport {
             TransportKind::Mpi => "nodes, processes over MPI",
             TransportKind::Net => "nodes, processes over sockets",
@@ -155,12 +159,12 @@ impl Ping {
             "{} {connected}, messages of {} bytes\n\n\
              round trip │       min       p50       p90       p99       max\n\
              ───────────┼──────────────────────────────────────────────────\n",
-            findings.trips.len() + 1,
+            measurements.trips.len() + 1,
             self.bytes
         );
-        let channel = sorted(&findings.channel);
+        let channel = sorted(&measurements.channel);
         let median = |sorted: &[Duration]| percentile(sorted, 500).as_secs_f64();
-        for (i, trips) in findings.trips.iter().enumerate() {
+        for (i, trips) in measurements.trips.iter().enumerate() {
             let trips = sorted(trips);
             let ratio = median(&trips) / median(&channel);
             row(
@@ -171,12 +175,12 @@ impl Ping {
             );
         }
         row(&mut text, "threads", &channel, "two of this process, over std::sync::mpsc");
-        let per_second = findings.sent as f64 / findings.took.as_secs_f64();
+        let per_second = measurements.sent as f64 / measurements.took.as_secs_f64();
         let _ = writeln!(
             text,
             "\none way     {} messages in {}: {:.3} million/s, {:.1} MB/s",
-            findings.sent,
-            duration(findings.took),
+            measurements.sent,
+            duration(measurements.took),
             per_second / 1e6,
             per_second * self.bytes as f64 / 1e6
         );
@@ -234,7 +238,7 @@ fn over_channels(message: &[u8], count: usize) -> Vec<Duration> {
 
 /// Waits until the nodes of other processes have left, for a limited time: the master, node 0, is the first to know that all have reached the
 /// barrier, and tells the others.
-fn see_off(master: &Node, mut others: usize) {
+fn wait_for_departures(master: &Node, mut others: usize) {
     let began = Instant::now();
     while others > 0 && began.elapsed() < FAREWELL {
         master.poll();
@@ -274,7 +278,7 @@ fn echo(part: &Part) -> Result<(), Failed> {
             read(batch.bytes());
             received += batch.len() as u64;
         }
-        // The command overtakes messages.
+        // The command may overtake messages.
         if let Some((sent, source)) = all
             && received >= sent
         {

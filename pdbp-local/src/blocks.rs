@@ -6,7 +6,7 @@ use pdbp_core::id::{BlockId, NodeId};
 use pdbp_core::umb::Lender;
 use pdbp_core::{ArrivedBlock, SealedBlock};
 
-/// A block in flight through a ring, in either direction. Each `put` into [`Away`] makes one, which goes to the peer once; the peer
+/// A block in flight through a ring, in either direction. Each `put` into [`Outstanding`] makes one, which goes to the peer once; the peer
 /// makes one from the arrived block, which comes back once.
 #[derive(Debug)]
 pub(super) struct BlockRef {
@@ -35,9 +35,9 @@ impl BlockRef {
 
 /// The blocks of a peer that are being read here.
 #[derive(Debug, Default)]
-pub(super) struct Here(Lender);
+pub(super) struct Borrowed(Lender);
 
-impl Here {
+impl Borrowed {
     /// Lends the reader the block of a reference.
     #[inline]
     pub(super) fn lend(&mut self, block_ref: BlockRef) -> ArrivedBlock {
@@ -58,14 +58,14 @@ impl Here {
     }
 
     /// Whether any blocks are being read.
-    pub(super) fn is_read(&self) -> bool {
+    pub(super) fn has_readers(&self) -> bool {
         self.0.outstanding() > 0
     }
 }
 
 /// The blocks of one node that its peers hold, by block index.
 #[derive(Debug, Default)]
-pub(super) struct Away(Vec<Option<Sent>>);
+pub(super) struct Outstanding(Vec<Option<Sent>>);
 
 /// A block that a peer holds.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ struct Sent {
     block: SealedBlock,
 }
 
-impl Away {
+impl Outstanding {
     /// Keeps a block whose reference goes to `peer`.
     ///
     /// # Errors
@@ -105,10 +105,10 @@ impl Away {
     #[inline]
     pub(super) fn take(&mut self, peer: NodeId, block_ref: BlockRef) -> Option<SealedBlock> {
         let slot = self.0.get_mut(block_ref.id.index as usize)?;
-        let is_it = |sent: &mut Sent| {
+        let is_match = |sent: &mut Sent| {
             sent.peer == peer && std::ptr::eq(sent.block.bytes().as_ptr(), block_ref.base.as_ptr())
         };
-        slot.take_if(is_it).map(|sent| sent.block)
+        slot.take_if(is_match).map(|sent| sent.block)
     }
 
     /// Takes back the blocks that a peer held when it was dropped, from number `first` on, in the order in which they were sent.

@@ -43,7 +43,7 @@ use pdbp_core::{
 };
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use blocks::{Away, BlockRef, Here};
+use blocks::{BlockRef, Borrowed, Outstanding};
 pub use doorbell::Doorbell;
 pub use stores::{Copier, StoreChoice};
 pub use words::copy_lines as copy_past_caches;
@@ -56,7 +56,7 @@ pub struct Local {
     /// The index in `links` of the link to a node, by the node's index.
     places: Vec<Option<usize>>,
     /// This node's blocks that peers hold, by block index.
-    away: Away,
+    outstanding: Outstanding,
     doorbells: Arc<[Arc<Doorbell>]>,
     /// The memory that this node brought to the network.
     memory: MemoryKeeper,
@@ -75,12 +75,12 @@ struct Link {
     out: Producer<BlockRef>,
     back: Consumer<BlockRef>,
     incoming: Consumer<BlockRef>,
-    give_back: Producer<BlockRef>,
+    returning: Producer<BlockRef>,
     posted: VecDeque<VacantBlock>,
     /// Blocks of ours that the peer holds; at most the rings' capacity, so giving one back never finds a full ring.
-    away: usize,
+    outstanding: usize,
     /// Blocks of the peer that are read in place.
-    here: Here,
+    borrowed: Borrowed,
     /// The next poll checks for blocks of the peer alone.
     skips_back: bool,
     /// Blocks sent to the peer, and blocks taken from its ring.
@@ -147,7 +147,7 @@ impl Local {
         let doorbells: Arc<[Arc<Doorbell>]> = (0..nodes).map(|_| Arc::new(Doorbell::default())).collect();
         let mut out = grid(nodes);
         let mut incoming = grid(nodes);
-        let mut give_back = grid(nodes);
+        let mut returning = grid(nodes);
         let mut back = grid(nodes);
         let (mut kept, mut keeps) = (grid(nodes), grid(nodes));
         for (from, to) in pairs(nodes).filter(|(a, b)| arrival(*a, *b).is_some()) {
@@ -155,7 +155,7 @@ impl Local {
             out[from][to] = Some(producer);
             incoming[to][from] = Some(consumer);
             let (producer, consumer) = RingBuffer::new(in_flight);
-            give_back[to][from] = Some(producer);
+            returning[to][from] = Some(producer);
             back[from][to] = Some(consumer);
             let blocks = Arc::new(AtomicU64::new(0));
             kept[from][to] = Some(Arc::clone(&blocks));
@@ -173,10 +173,10 @@ impl Local {
                             out: out[i][j].take()?,
                             back: back[i][j].take()?,
                             incoming: incoming[i][j].take()?,
-                            give_back: give_back[i][j].take()?,
+                            returning: returning[i][j].take()?,
                             posted: VecDeque::new(),
-                            away: 0,
-                            here: Here::default(),
+                            outstanding: 0,
+                            borrowed: Borrowed::default(),
                             skips_back: false,
                             sent: 0,
                             taken: 0,
@@ -192,7 +192,7 @@ impl Local {
                     largest_block,
                     places: places_of(&links, nodes),
                     links,
-                    away: Away::default(),
+                    outstanding: Outstanding::default(),
                     doorbells: Arc::clone(&doorbells),
                     memory: memories[i].clone(),
                     memories: Arc::clone(&memories),
@@ -231,15 +231,15 @@ impl Local {
         let Some(link) = place.and_then(|place| self.links.get_mut(place)).filter(|link| !link.failed) else {
             return refuse(block, Reason::PeerFailed);
         };
-        if link.away == link.capacity {
+        if link.outstanding == link.capacity {
             return refuse(block, Reason::Busy);
         }
         // If another block of this index is away, one of the two is not this node's.
-        let block_ref = match self.away.put(peer, link.sent, block) {
+        let block_ref = match self.outstanding.put(peer, link.sent, block) {
             Ok(block_ref) => block_ref,
             Err(block) => return refuse(block, Reason::Unsupported),
         };
-        (link.away, link.sent) = (link.away + 1, link.sent + 1);
+        (link.outstanding, link.sent) = (link.outstanding + 1, link.sent + 1);
         // The push succeeds: blocks in the ring count as away, and the ring holds `capacity` blocks.
         let pushed = link.out.push(block_ref);
         debug_assert!(pushed.is_ok(), "more blocks in the ring than are away");
@@ -254,7 +254,7 @@ impl Local {
     }
 
     #[inline]
-    fn give_back(&mut self, peer: NodeId, block: ArrivedBlock) -> Result<(), Refused<Infallible>> {
+    fn return_block(&mut self, peer: NodeId, block: ArrivedBlock) -> Result<(), Refused<Infallible>> {
         let refuse = |block, reason| Err(Refused { op: Op::Return { peer, block }, reason });
         let place = self.places.get(peer.index()).copied().flatten();
         let Some(link) = place.and_then(|place| self.links.get_mut(place)) else {
@@ -266,12 +266,12 @@ impl Local {
         if link.failed {
             return refuse(block, Reason::PeerFailed);
         }
-        let block_ref = match link.here.take_back(block) {
+        let block_ref = match link.borrowed.take_back(block) {
             Ok(block_ref) => block_ref,
             Err(block) => return refuse(block, Reason::Unsupported),
         };
         // The push succeeds: the peer has at most `capacity` blocks away, and the ring holds as many.
-        let pushed = link.give_back.push(block_ref);
+        let pushed = link.returning.push(block_ref);
         debug_assert!(pushed.is_ok(), "more blocks given back than were sent");
         link.bell.ring();
         Ok(())
@@ -287,9 +287,9 @@ impl Local {
         let skips_back = std::mem::take(&mut link.skips_back);
         if !skips_back
             && let Ok(block_ref) = link.back.pop()
-            && let Some(block) = self.away.take(peer, block_ref)
+            && let Some(block) = self.outstanding.take(peer, block_ref)
         {
-            link.away -= 1;
+            link.outstanding -= 1;
             return Some(Completion::Sent { peer, block });
         }
         match link.arrival {
@@ -297,7 +297,7 @@ impl Local {
                 if let Ok(block_ref) = link.incoming.pop() {
                     link.taken += 1;
                     link.skips_back = !skips_back;
-                    return Some(Completion::Received { peer, block: link.here.lend(block_ref) });
+                    return Some(Completion::Received { peer, block: link.borrowed.lend(block_ref) });
                 }
             }
             Arrival::Posted => {
@@ -307,19 +307,19 @@ impl Local {
                 {
                     let length = block_ref.bytes().len().min(block.bytes_mut().len());
                     block.bytes_mut()[..length].copy_from_slice(&block_ref.bytes()[..length]);
-                    let pushed = link.give_back.push(block_ref);
+                    let pushed = link.returning.push(block_ref);
                     debug_assert!(pushed.is_ok(), "more blocks given back than were sent");
                     link.bell.ring();
                     return Some(Completion::Received { peer, block: block.into_arrived(length) });
                 }
             }
         }
-        if link.incoming.is_abandoned() { self.check_gone(peer) } else { None }
+        if link.incoming.is_abandoned() { self.check_peer_end(peer) } else { None }
     }
 
     /// Reports the peer's failure, if it is gone and everything that it left has been taken.
     #[cold]
-    fn check_gone(&mut self, peer: NodeId) -> Option<Completion<Infallible>> {
+    fn check_peer_end(&mut self, peer: NodeId) -> Option<Completion<Infallible>> {
         let link = self.link(peer)?;
         // The peer may have pushed something between the last poll of the rings and its end.
         let waits =
@@ -333,7 +333,7 @@ impl Local {
         let posted = std::mem::take(&mut link.posted);
         self.ready.extend(posted.into_iter().map(|block| Completion::Unused { peer, block }));
         self.ready.extend(
-            self.away.take_all(peer, kept).into_iter().map(|block| Completion::Failed { peer, block }),
+            self.outstanding.take_all(peer, kept).into_iter().map(|block| Completion::Failed { peer, block }),
         );
         self.ready.push_back(Completion::PeerFailed { peer, cause: None });
         self.ready.pop_front()
@@ -369,7 +369,7 @@ impl Transport for Local {
     fn submit(&mut self, op: Op) -> Result<(), Refused<Infallible>> {
         match op {
             Op::Send { peer, block } => self.send(peer, block),
-            Op::Return { peer, block } => self.give_back(peer, block),
+            Op::Return { peer, block } => self.return_block(peer, block),
             Op::Recv { peer, block } if self.arrival(peer) == Arrival::Posted => match self.link(peer) {
                 Some(link) => {
                     link.posted.push_back(block);
@@ -401,7 +401,7 @@ impl Transport for Local {
 
 impl Drop for Local {
     fn drop(&mut self) {
-        for link in self.links.iter().filter(|link| link.here.is_read()) {
+        for link in self.links.iter().filter(|link| link.borrowed.has_readers()) {
             // Which of the taken blocks are still read is unknown. Those still in the ring are not read.
             link.keeps.store(link.taken, Ordering::Release);
             std::mem::forget(Arc::clone(&self.memories));

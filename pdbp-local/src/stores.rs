@@ -51,7 +51,7 @@ impl StoreTimes {
         let stores = self.next(is_one_way);
         let began = Instant::now();
         store(stores);
-        self.note(stores, bytes, began.elapsed());
+        self.record(stores, bytes, began.elapsed());
     }
 
     fn next(&mut self, is_one_way: bool) -> Stores {
@@ -70,7 +70,7 @@ impl StoreTimes {
         }
     }
 
-    fn note(&mut self, stores: Stores, bytes: usize, time: Duration) {
+    fn record(&mut self, stores: Stores, bytes: usize, time: Duration) {
         let known = match stores {
             Stores::NonTemporal => &mut self.non_temporal,
             Stores::Cached => &mut self.cached,
@@ -116,7 +116,7 @@ struct Cost(u64);
 
 impl Cost {
     /// Counts a copy as at most twice the known cost, and at least half of it: one that was interrupted tells little.
-    fn note(&mut self, bytes: usize, time: Duration) {
+    fn record(&mut self, bytes: usize, time: Duration) {
         let picos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).saturating_mul(1000);
         let cost = (picos / bytes.max(1) as u64).max(1);
         let known = if self.0 == 0 { cost } else { self.0 };
@@ -150,7 +150,7 @@ impl StoreChoice {
     }
 
     /// Records that `bytes` bytes were written as [`is_past_caches`](Self::is_past_caches) directed, and took `time`.
-    pub fn note(&mut self, bytes: usize, time: Duration) {
+    pub fn record(&mut self, bytes: usize, time: Duration) {
         let (this, other) = match self.stores {
             Stores::NonTemporal => (&mut self.non_temporal, self.cached),
             Stores::Cached => (&mut self.cached, self.non_temporal),
@@ -159,7 +159,7 @@ impl StoreChoice {
             self.uncounted = self.uncounted.saturating_sub(bytes);
             return;
         }
-        this.note(bytes, time);
+        this.record(bytes, time);
         let is_dear = other.0 > 0 && this.0 / 2 > other.0;
         self.left = self.left.saturating_sub(bytes);
         if self.left > 0 && (self.is_trial || !is_dear) {
@@ -215,7 +215,7 @@ impl Copier {
         } else {
             into.copy_from_slice(from);
         }
-        self.0.note(from.len(), began.elapsed());
+        self.0.record(from.len(), began.elapsed());
     }
 }
 
@@ -233,7 +233,7 @@ mod tests {
             let stores = times.next(false);
             count += u32::from(stores == Stores::Cached);
             let nanos = if stores == Stores::Cached { nanos } else { 1_000 };
-            times.note(stores, 32 << 10, Duration::from_nanos(nanos));
+            times.record(stores, 32 << 10, Duration::from_nanos(nanos));
         }
         count
     }
@@ -264,10 +264,10 @@ mod tests {
     fn one_message_that_was_interrupted_changes_nothing() {
         let times = &mut { StoreTimes::NEW };
         cached(times, 100, FAR);
-        times.note(Stores::NonTemporal, 1000, Duration::from_secs(1));
+        times.record(Stores::NonTemporal, 1000, Duration::from_secs(1));
         assert_eq!(cached(times, 100, FAR), 0);
         cached(times, TRIAL, NEAR);
-        times.note(Stores::Cached, 1000, Duration::from_secs(1));
+        times.record(Stores::Cached, 1000, Duration::from_secs(1));
         assert_eq!(cached(times, 100, NEAR), 100);
     }
 
@@ -277,7 +277,7 @@ mod tests {
         let copies = (0..bytes / COPY).map(|_| {
             let stores = choice.stores;
             let micros = if stores == Stores::NonTemporal { non_temporal } else { cached };
-            choice.note(COPY, Duration::from_micros(micros));
+            choice.record(COPY, Duration::from_micros(micros));
             stores
         });
         copies.filter(|stores| *stores == Stores::NonTemporal).count() * COPY
@@ -316,7 +316,7 @@ mod tests {
         for _ in 0..40 {
             let micros = if choice.stores == Stores::Cached { 36_000 } else { 12_000 };
             assert!(choice.is_trial || choice.stores == Stores::NonTemporal);
-            choice.note(LONG, Duration::from_micros(micros));
+            choice.record(LONG, Duration::from_micros(micros));
         }
         assert!(choice.cached.0 > choice.non_temporal.0);
     }
@@ -325,7 +325,7 @@ mod tests {
     fn one_copy_that_was_interrupted_leads_to_no_more_than_a_trial() {
         let choice = &mut StoreChoice::new(StoreChoice::COPIES);
         non_temporal(choice, StoreChoice::COPIES.rest, 12, 36);
-        choice.note(64 << 10, Duration::from_secs(1));
+        choice.record(64 << 10, Duration::from_secs(1));
         assert!(
             non_temporal(choice, StoreChoice::COPIES.rest, 12, 36)
                 >= StoreChoice::COPIES.rest - 2 * StoreChoice::COPIES.trial

@@ -58,9 +58,9 @@ fn slates_of_processes_are_found_by_their_location_and_known_by_their_key() {
     let at = Location::from_bits(at.to_bits());
     let opened = Slate::open(3, 100, 7, at).unwrap();
     let (mut one, mut other) = (End::new(&made, 0).unwrap(), End::new(&opened, 2).unwrap());
-    assert!(other.doze());
+    assert!(other.announce_sleep());
     assert_eq!(one.put(2, &[1; 8], &[2; 5]), Put::Wake);
-    other.rouse();
+    other.cancel_sleep();
     let mut message = Vec::new();
     assert!(other.take(|from, incoming| message.extend([&[from as u8], incoming.bytes(0)].concat())));
     assert_eq!(message, [0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2]);

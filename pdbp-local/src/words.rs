@@ -29,14 +29,14 @@ pub(crate) const CHOICE: bool = cfg!(all(target_arch = "x86_64", not(miri)));
 /// # Panics
 /// Panics if the lengths differ.
 pub fn copy_lines(into: &mut [u8], from: &[u8]) {
-    let lines = store_past(into, from);
+    let lines = store_streaming(into, from);
     into[..lines.start].copy_from_slice(&from[..lines.start]);
     into[lines.end..].copy_from_slice(&from[lines.end..]);
 }
 
 /// Stores the whole cache lines. Returns which bytes; the others are left as they are.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-fn store_past(into: &mut [u8], from: &[u8]) -> Range<usize> {
+fn store_streaming(into: &mut [u8], from: &[u8]) -> Range<usize> {
     let first = into.as_ptr().align_offset(LINE).min(into.len());
     let (Some(into), Some(from)) = (into.get_mut(first..), from.get(first..)) else { return 0..0 };
     let length = into.len().min(from.len()) / LINE * LINE;
@@ -154,7 +154,7 @@ pub(crate) fn load_lines(from: &[AtomicU64], into: &mut [u8]) -> usize {
 }
 
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-fn store_past(_into: &mut [u8], _from: &[u8]) -> Range<usize> {
+fn store_streaming(_into: &mut [u8], _from: &[u8]) -> Range<usize> {
     0..0
 }
 

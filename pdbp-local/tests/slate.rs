@@ -71,7 +71,7 @@ mod words {
 use loom::thread;
 
 use pdbp_core::collective::Writers;
-use slate::{End, Met, Noted, Put, SLOTS, Slate, Sleepers};
+use slate::{BarrierState, End, NotesState, Put, SLOTS, Slate, Sleepers};
 
 fn ends() -> [End; 2] {
     let slate = Slate::new(2, 24).unwrap();
@@ -130,7 +130,7 @@ fn a_slot_is_not_overwritten_before_it_was_read() {
 fn who_sleeps_is_woken_or_has_seen_the_message() {
     loom::model(|| {
         let [mut from, to] = ends();
-        let sleeper = thread::spawn(move || to.doze());
+        let sleeper = thread::spawn(move || to.announce_sleep());
         let put = from.put(1, &[1; 8], &[]);
         let sleeps = sleeper.join().unwrap();
         assert!(is_put(put));
@@ -158,13 +158,13 @@ fn a_full_ring_refuses_and_goes_on() {
 }
 
 /// Waits at the barrier to which a member has come.
-fn pass(end: &mut End, met: Met) {
+fn pass(end: &mut End, met: BarrierState) {
     let mut met = met;
-    while let Met::Missing(_) = met {
+    while let BarrierState::Missing(_) = met {
         thread::yield_now();
         met = end.meet(1);
     }
-    assert_eq!(met, Met::All);
+    assert_eq!(met, BarrierState::All);
 }
 
 /// Without a sleeper.
@@ -211,12 +211,12 @@ fn who_sleeps_at_a_barrier_is_woken_by_the_last_one_to_come() {
         let sleeper = thread::spawn(move || {
             let (met, sleepers) = one.arrive(1);
             assert_eq!(sleepers, Sleepers::default(), "the other does not sleep");
-            met != Met::All && one.doze()
+            met != BarrierState::All && one.announce_sleep()
         });
         let (met, sleepers) = other.arrive(1);
         let sleeps = sleeper.join().unwrap();
         let woken: Vec<_> = sleepers.collect();
-        assert!(!sleeps || met == Met::All && woken == [0], "it sleeps, and nobody wakes it");
+        assert!(!sleeps || met == BarrierState::All && woken == [0], "it sleeps, and nobody wakes it");
     });
 }
 
@@ -247,7 +247,7 @@ fn all_are_woken(comes: fn(&mut End) -> (bool, Sleepers)) {
 fn all_that_sleep_at_a_barrier_are_woken() {
     all_are_woken(|end| {
         let (met, sleepers) = end.arrive(1);
-        let sleeps = met != Met::All && end.doze();
+        let sleeps = met != BarrierState::All && end.announce_sleep();
         (sleeps, sleepers)
     });
 }
@@ -257,11 +257,11 @@ fn all_that_sleep_at_a_barrier_are_woken() {
 fn who_comes_to_another_barrier_is_told_apart() {
     loom::model(|| {
         let [mut one, mut other] = ends();
-        assert_eq!(one.arrive(1).0, Met::Missing(1));
+        assert_eq!(one.arrive(1).0, BarrierState::Missing(1));
         assert_eq!(one.missing().collect::<Vec<_>>(), [1]);
-        assert_eq!(other.arrive(2).0, Met::Another { rank: 0, number: 1 });
-        assert_eq!(one.meet(3), Met::Another { rank: 1, number: 2 });
-        assert!(!one.doze(), "it has something to say");
+        assert_eq!(other.arrive(2).0, BarrierState::Another { rank: 0, number: 1 });
+        assert_eq!(one.meet(3), BarrierState::Another { rank: 1, number: 2 });
+        assert!(!one.announce_sleep(), "it has something to say");
     });
 }
 
@@ -280,7 +280,7 @@ fn what_a_member_put_before_it_left_is_there() {
             let puts = [leaves.put(1, &[1; 8], &[]), leaves.put(1, &[9; 8], &[])];
             assert!(puts.into_iter().all(is_put));
             drop((leaves, sleepers));
-            met == Met::All
+            met == BarrierState::All
         });
         let other = thread::spawn(move || {
             assert!(is_put(third.put(0, &[3; 8], &[])) && is_put(third.put(1, &[3; 8], &[])));
@@ -299,8 +299,8 @@ fn what_a_member_put_before_it_left_is_there() {
         got.retain(|first| *first != 3);
         assert_eq!(got, [1, 9]);
         // What it says last is behind its coming to the barrier.
-        assert!(matches!(met, Met::Missing(_)));
-        assert_eq!(stays.meet(1), Met::Missing(2));
+        assert!(matches!(met, BarrierState::Missing(_)));
+        assert_eq!(stays.meet(1), BarrierState::Missing(2));
     });
 }
 
@@ -310,10 +310,10 @@ const CALL: [u64; 2] = [7, 16];
 /// Waits for the notes of a call.
 fn wait_for_notes(end: &mut End) {
     loop {
-        match end.look_for_notes(1) {
-            Noted::All => return,
-            Noted::Missing(_) => thread::yield_now(),
-            Noted::Differs(rank) => panic!("{rank} has called something else"),
+        match end.poll_notes(1) {
+            NotesState::All => return,
+            NotesState::Missing(_) => thread::yield_now(),
+            NotesState::Differs(rank) => panic!("{rank} has called something else"),
         }
     }
 }
@@ -382,12 +382,12 @@ fn a_note_stays_until_all_have_read_it() {
         let mut to = reader.join().unwrap();
         for number in 3..=LAST {
             to.begin_note([number, 20], Writers::One(0));
-            assert_eq!(to.look_for_notes(1), Noted::All);
+            assert_eq!(to.poll_notes(1), NotesState::All);
             assert_eq!(read(&to, 0), note_of(0, number));
             to.end_note();
         }
         to.begin_note([LAST + 1, 20], Writers::One(0));
-        assert_eq!(to.look_for_notes(1), Noted::Missing(0));
+        assert_eq!(to.poll_notes(1), NotesState::Missing(0));
     });
 }
 
@@ -397,7 +397,7 @@ fn who_sleeps_for_a_note_is_woken_or_has_seen_it() {
         let [mut from, mut to] = ends();
         let sleeper = thread::spawn(move || {
             to.begin_note(CALL, Writers::One(0));
-            to.doze()
+            to.announce_sleep()
         });
         from.begin_note(CALL, Writers::One(0));
         let woken: Vec<_> = from.write_note(&[1; 16]).collect();
@@ -411,7 +411,7 @@ fn all_that_sleep_for_notes_are_woken_by_the_last_one_to_write() {
     all_are_woken(|end| {
         end.begin_note(CALL, Writers::All);
         let sleepers = end.write_note(&[1; 8]);
-        let sleeps = end.look_for_notes(1) != Noted::All && end.doze();
+        let sleeps = end.poll_notes(1) != NotesState::All && end.announce_sleep();
         (sleeps, sleepers)
     });
 }
@@ -452,7 +452,7 @@ fn parts_of_a_note_are_read_from_any_byte_on() {
         from.begin_note(CALL, Writers::One(0));
         to.begin_note(CALL, Writers::One(0));
         let _ = from.write_note(&bytes);
-        assert_eq!(to.look_for_notes(3), Noted::All);
+        assert_eq!(to.poll_notes(3), NotesState::All);
         for (start, length) in [(0, 32), (3, 0), (3, 2), (3, 5), (3, 6), (5, 20), (8, 9), (31, 1), (32, 0)] {
             let mut got = vec![0xFF; length];
             to.read_note(0, start, &mut got);
@@ -470,7 +470,7 @@ fn members_that_call_different_things_by_notes_are_told_apart() {
         let _ = one.write_note(&[]);
         other.begin_note([1, 8], Writers::All);
         let _ = other.write_note(&[]);
-        assert_eq!(one.look_for_notes(1), Noted::Differs(1));
+        assert_eq!(one.poll_notes(1), NotesState::Differs(1));
         assert_eq!(one.differing(1), Some((1, [1, 8])));
         assert_eq!(other.differing(1), Some((0, [1, 16])));
 
@@ -483,7 +483,7 @@ fn members_that_call_different_things_by_notes_are_told_apart() {
             end.begin_note([2, 0], Writers::One(0));
         }
         let _ = one.write_note(&[]);
-        assert_eq!(other.look_for_notes(1), Noted::Differs(0), "in the call before");
+        assert_eq!(other.poll_notes(1), NotesState::Differs(0), "in the call before");
         assert_eq!(other.differing(2), Some((0, [1, 0])));
 
         // One has done by other means what the other does by notes, and comes to a barrier.
@@ -493,8 +493,8 @@ fn members_that_call_different_things_by_notes_are_told_apart() {
         one.end_note();
         let _ = one.arrive(2);
         assert_eq!(other.differing(0), None, "it may make that call yet");
-        assert_eq!(other.arrive(2).0, Met::Parted(0));
+        assert_eq!(other.arrive(2).0, BarrierState::Parted(0));
         assert_eq!(other.differing(2), Some((0, [1, 16])));
-        assert_eq!((one.meet(1), one.differing(2)), (Met::Parted(1), None));
+        assert_eq!((one.meet(1), one.differing(2)), (BarrierState::Parted(1), None));
     });
 }

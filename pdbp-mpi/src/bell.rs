@@ -8,7 +8,7 @@ use pdbp_core::Bell;
 use crate::window::Region;
 
 /// Longest sleep of a node with peers on other hosts, which cannot ring when they send.
-const REMOTE_NAP: Duration = Duration::from_micros(40);
+const REMOTE_POLL_INTERVAL: Duration = Duration::from_micros(40);
 
 /// The bell of a node: rung by peers on its host, and by threads of its own process.
 pub struct WindowBell {
@@ -19,7 +19,7 @@ pub struct WindowBell {
 
 impl WindowBell {
     pub(crate) fn new(region: Arc<Region>, has_remote_peers: bool) -> Self {
-        Self { region, nap: if has_remote_peers { REMOTE_NAP } else { Duration::MAX } }
+        Self { region, nap: if has_remote_peers { REMOTE_POLL_INTERVAL } else { Duration::MAX } }
     }
 }
 

@@ -27,7 +27,7 @@ use crate::error::MpiError;
 use crate::process::{self, Gate, Serial};
 use crate::result::{self, Comm, Done, Report, Request};
 use crate::window::Region;
-use devices::knows_devices;
+use devices::is_device_aware;
 
 /// The number of transfers between two nodes that can be told apart: an MPI has at least 32767 tags.
 const NUMBERS: u64 = 8192;
@@ -90,7 +90,7 @@ struct Flight {
     failed: OnceLock<MpiError>,
     cancelled: AtomicBool,
     /// The memory, until the requests are complete.
-    kept: Mutex<Option<Box<dyn Send>>>,
+    memory: Mutex<Option<Box<dyn Send>>>,
 }
 
 /// Transfers with newly completed requests. Releasing their memory runs the owner's code, which may start and drop domains; so that must happen
@@ -134,8 +134,8 @@ impl Direct {
 
     /// Whether the MPI library reports that it can access CUDA device memory: `MPIX_Query_cuda_support` of Open MPI and its relatives,
     /// `MPIX_GPU_query_support` of MPICH. A library with neither function cannot.
-    pub fn says_it_knows_devices(&self) -> bool {
-        process::enter().is_some_and(|gate| knows_devices(&gate))
+    pub fn is_device_aware(&self) -> bool {
+        process::enter().is_some_and(|gate| is_device_aware(&gate))
     }
 
     /// A number for a transfer that this node sends; it does not recur for a long time.
@@ -143,13 +143,13 @@ impl Direct {
         self.0.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whether transfers with the node can begin: its link has not [failed](Self::give_up_on).
+    /// Whether transfers with the node can begin: its link has not [failed](Self::mark_broken).
     pub fn is_open_to(&self, node: NodeId) -> bool {
         self.0.broken.get(node.index()).is_some_and(|broken| !broken.load(Ordering::Relaxed))
     }
 
     /// Records that the link to the node has failed, so that the fate of its transfers is unknown. No further transfer with it begins.
-    pub fn give_up_on(&self, node: NodeId) {
+    pub fn mark_broken(&self, node: NodeId) {
         if let Some(broken) = self.0.broken.get(node.index()) {
             broken.store(true, Ordering::Relaxed);
         }
@@ -158,7 +158,7 @@ impl Direct {
     /// Begins to send, once the receiver has said yes.
     ///
     /// # Errors
-    /// MPI reports an error; it is finalised; or the memory is a device's, which MPI [cannot access](Self::says_it_knows_devices).
+    /// MPI reports an error; it is finalised; or the memory is a device's, which MPI [cannot access](Self::is_device_aware).
     pub fn send(&self, to: NodeId, number: u64, memory: impl SendMemory) -> Result<Transfer, MpiError> {
         let (bytes, space, tag) = (memory.bytes(), memory.space(), tag(number, false));
         self.begin((bytes, space), Box::new(memory), false, |gate, piece| {
@@ -221,7 +221,7 @@ impl Direct {
     fn begin(
         &self,
         (bytes, space): (NonNull<[u8]>, Space),
-        kept: Box<dyn Send>,
+        memory: Box<dyn Send>,
         receives: bool,
         request: impl Fn(&Gate, (NonNull<u8>, usize)) -> Result<Request, MpiError>,
     ) -> Result<Transfer, MpiError> {
@@ -231,12 +231,12 @@ impl Direct {
             over: AtomicBool::new(false),
             failed: OnceLock::new(),
             cancelled: AtomicBool::new(false),
-            kept: Mutex::new(Some(kept)),
+            memory: Mutex::new(Some(memory)),
         });
         let gate = process::enter().ok_or_else(|| error("MPI", "it is finalised"))?;
-        if space == Space::Device && !knows_devices(&gate) {
+        if space == Space::Device && !is_device_aware(&gate) {
             drop(gate);
-            return Err(error("MPI", "it does not know the memory of devices (it is not CUDA-aware)"));
+            return Err(error("MPI", "this library cannot access device memory (it is not CUDA-aware)"));
         }
         let mut state = lock(&self.0.state);
         for piece in 0..pieces {
@@ -259,7 +259,7 @@ impl Direct {
         }
         drop((state, gate));
         if pieces == 0 {
-            flight.let_go();
+            flight.release();
         }
         Ok(Transfer { flight, transfers: self.clone() })
     }
@@ -271,13 +271,13 @@ impl Direct {
         {
             let finished = self.0.test(&gate);
             drop(gate);
-            finished.let_go();
+            finished.release();
         }
     }
 }
 
 impl Finished {
-    fn let_go(self) {
+    fn release(self) {
         self.0.iter().for_each(|flight| flight.finish(1));
     }
 }
@@ -287,13 +287,13 @@ impl Flight {
     fn finish(&self, requests: usize) {
         // The thread that counts off the last one sees what the others did.
         if self.left.fetch_sub(requests, Ordering::AcqRel) == requests {
-            self.let_go();
+            self.release();
         }
     }
 
-    fn let_go(&self) {
-        let kept = lock(&self.kept).take();
-        drop(kept);
+    fn release(&self) {
+        let memory = lock(&self.memory).take();
+        drop(memory);
         // Pairs with the load in `is_over`: a thread that sees it has exclusive use of the memory.
         self.over.store(true, Ordering::Release);
     }
@@ -365,18 +365,18 @@ impl Drop for Transfers {
             let ends = !self.sends() || Instant::now() >= until;
             if ends {
                 let requests = std::mem::take(&mut lock(&self.state).requests);
-                gate.keep(self.serial, requests);
+                gate.keep_requests(self.serial, requests);
             }
             drop(gate);
-            finished.let_go();
+            finished.release();
             if ends {
                 break;
             }
             std::thread::yield_now();
         }
         for entry in lock(&self.state).entries.drain(..) {
-            if let Some(kept) = lock(&entry.flight.kept).take() {
-                std::mem::forget(kept);
+            if let Some(memory) = lock(&entry.flight.memory).take() {
+                std::mem::forget(memory);
             }
         }
     }
@@ -407,7 +407,7 @@ impl Transfer {
             self.transfers.0.cancel(&gate, |entry| Arc::ptr_eq(&entry.flight, &self.flight));
             let finished = self.transfers.0.test(&gate);
             drop(gate);
-            finished.let_go();
+            finished.release();
         }
     }
 }

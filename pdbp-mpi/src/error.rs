@@ -83,7 +83,7 @@ impl fmt::Display for StartError {
             Self::Library(e) => e.fmt(f),
             Self::Communicator { bits, library } => write!(
                 f,
-                "{bits:#x} is no communicator of {library}: was the program compiled for another MPI? Name its library in `mpi` (PDBP_MPI)"
+                "{bits:#x} is not a communicator of {library}: was the program compiled for another MPI? Name its library in `mpi` (PDBP_MPI)"
             ),
             Self::Finalised => {
                 f.write_str("MPI was finalised already; start the cluster before MPI_Finalize")
@@ -93,12 +93,12 @@ impl fmt::Display for StartError {
             ),
             Self::Threads { have, need, ours: false } => write!(
                 f,
-                "the program initialised MPI with {have}, and {need} is needed: call MPI_Init_thread with {need}"
+                "the program initialised MPI with {have}, but {need} is needed: call MPI_Init_thread with {need}"
             ),
             Self::Threads { have, need, ours: true } => {
                 write!(
                     f,
-                    "this MPI library supports {have} only, and {need} is needed: use another build of it"
+                    "this MPI library supports {have} only, but {need} is needed: use another build of it"
                 )
             }
             Self::Nodes(n) => {
@@ -245,19 +245,19 @@ impl fmt::Display for LibraryError {
             Self::NoMpi { file } => {
                 write!(
                     f,
-                    "{file} is no MPI library: it has no MPI_Get_library_version; name the libmpi.so of an MPI in {NAMED}"
+                    "{file} is not an MPI library: MPI_Get_library_version is missing; name the libmpi.so of an MPI in {NAMED}"
                 )
             }
             Self::Unsupported { file, version, why } => write!(f, "{file} ({version}) cannot be used: {why}"),
             Self::Incomplete { file, missing } => {
-                write!(f, "{file} cannot be used: it has no {missing}; MPI 3.1 is needed")
+                write!(f, "{file} cannot be used: {missing} is missing; MPI 3.1 is needed")
             }
             Self::Second { wanted, present } => write!(
                 f,
-                "{NAMED} is \"{wanted}\", and this process has {present} already; a process can have one MPI: leave `mpi` at \"auto\""
+                "{NAMED} is \"{wanted}\", but this process has loaded {present}; a process can have only one MPI: leave `mpi` at \"auto\""
             ),
             Self::Launcher { launcher, library, kind, is_linked } => {
-                write!(f, "the process was started by {launcher}, and uses {library}")?;
+                write!(f, "the process was started by {launcher}, but uses {library}")?;
                 let with = match kind {
                     Kind::OpenMpi => "mpirun of Open MPI (Debian: mpirun.openmpi)",
                     _ => "mpiexec of MPICH (Debian: mpiexec.mpich)",
@@ -272,12 +272,12 @@ impl fmt::Display for LibraryError {
             }
             Self::Ranks { launcher, ranks, library } => write!(
                 f,
-                "the process was started as one of {ranks} by {launcher}, and {library} says that it is alone: they do not belong \
+                "the process was started as one of {ranks} by {launcher}, but {library} reports a single process: they do not belong \
                  together; start it with the launcher of that MPI, or name another library in {NAMED}"
             ),
             Self::NotLinked => write!(
                 f,
-                "{NAMED} is \"linked\", and this program was built without the feature `mpi-linked`: use \"auto\", or build it with that"
+                "{NAMED} is \"linked\", but this program was built without the feature `mpi-linked`: use \"auto\", or enable that feature"
             ),
         }
     }

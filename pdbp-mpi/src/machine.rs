@@ -12,7 +12,7 @@ pub(crate) fn number() -> u64 {
 }
 
 /// How many other processes share the machine of the process with this rank.
-pub(crate) fn beside(rank: usize, machines: &[u64]) -> usize {
+pub(crate) fn colocated_count(rank: usize, machines: &[u64]) -> usize {
     let own = machines.get(rank).copied().unwrap_or_default();
     let same = machines.iter().filter(|machine| **machine == own && own != 0);
     same.count().saturating_sub(1)
@@ -25,7 +25,7 @@ mod tests {
     #[test]
     fn processes_of_one_machine_are_counted_and_those_of_unknown_ones_are_not() {
         let machines = [7, 9, 7, 0, 7, 0];
-        let counts: Vec<_> = (0..7).map(|rank| beside(rank, &machines)).collect();
+        let counts: Vec<_> = (0..7).map(|rank| colocated_count(rank, &machines)).collect();
         assert_eq!(counts, [2, 0, 2, 0, 2, 0, 0]);
     }
 

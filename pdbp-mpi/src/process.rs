@@ -130,7 +130,7 @@ pub(crate) fn begin(library: &Library, need: Threads) -> Result<Gate, StartError
 }
 
 /// A process has died without leaving its domain.
-pub(crate) fn note_death() {
+pub(crate) fn record_death() {
     DIED.store(true, Ordering::Relaxed);
 }
 
@@ -177,8 +177,8 @@ impl Gate {
         }
     }
 
-    /// Keeps requests that could not be completed. Their memory must reach [`bury`] eventually.
-    pub(crate) fn keep(&mut self, serial: Serial, requests: Vec<Request>) {
+    /// Keeps requests that could not be completed. Their memory must reach [`retire`] eventually.
+    pub(crate) fn keep_requests(&mut self, serial: Serial, requests: Vec<Request>) {
         if let Some(domain) = self.0.domains.iter_mut().find(|d| d.serial == serial.0) {
             domain.requests.extend(requests);
         }
@@ -219,7 +219,7 @@ impl Gate {
         match domain.backing {
             Some(Backing::Window(window, mappings)) => {
                 drop(mappings);
-                // SAFETY: all processes have given up their part (`bury`).
+                // SAFETY: all processes have given up their part (`retire`).
                 unsafe { window.free(self) }
             }
             Some(Backing::Heap(memory)) => drop(memory),
@@ -231,7 +231,7 @@ impl Gate {
 }
 
 /// Takes the memory of a domain whose blocks are no longer in use, except perhaps by requests.
-pub(crate) fn bury(serial: Serial, backing: Backing) {
+pub(crate) fn retire(serial: Serial, backing: Backing) {
     let mut process = lock();
     let Some(domain) = process.domains.iter_mut().find(|d| d.serial == serial.0) else {
         // MPI is being finalised, and may still complete requests.
@@ -262,7 +262,7 @@ extern "C" fn end() {
     let left: Vec<_> = gate.0.domains.iter().filter_map(|d| Some((d.comm, d.region.upgrade()?))).collect();
     for (comm, region) in &left {
         region.leave();
-        remote::say_goodbye(&gate, *comm, region);
+        remote::write_goodbyes(&gate, *comm, region);
     }
     // The upgraded references are leaked, since dropping them would take the lock.
     std::mem::forget(left);

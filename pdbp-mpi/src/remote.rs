@@ -22,7 +22,7 @@ use crate::process::{Gate, Serial};
 use crate::result::{self, Comm, Done, Report, Request};
 use crate::window::Region;
 use goodbye::GOODBYE;
-pub(crate) use goodbye::say_goodbye;
+pub(crate) use goodbye::write_goodbyes;
 use link::{Link, Posted, State};
 use watch::Watch;
 
@@ -55,7 +55,7 @@ pub(crate) struct RemoteLinks {
     ending: usize,
     linger: Duration,
     /// Other nodes of the domain on the same machine, on this host and on others.
-    beside: usize,
+    colocated: usize,
     watch: Watch,
 }
 
@@ -94,7 +94,7 @@ impl RemoteLinks {
             largest,
             ending: 0,
             linger,
-            beside: 0,
+            colocated: 0,
             watch: Watch::new(lifelines),
         }
     }
@@ -111,12 +111,12 @@ impl RemoteLinks {
     }
 
     /// Records how many other nodes of the domain run on this machine.
-    pub(crate) fn note_machines(&mut self, beside: usize) {
-        self.beside = beside;
+    pub(crate) fn set_colocated(&mut self, colocated: usize) {
+        self.colocated = colocated;
     }
 
-    pub(crate) fn beside(&self) -> usize {
-        self.beside
+    pub(crate) fn colocated(&self) -> usize {
+        self.colocated
     }
 
     /// MPI is finalised, and nothing is sent or received any more: all blocks come back.
@@ -218,10 +218,10 @@ impl RemoteLinks {
     /// Collects what is complete.
     pub(crate) fn poll(&mut self, gate: &Gate, ready: &mut Ready) {
         if self.test(gate, ready) {
-            (0..self.links.len()).for_each(|node| self.hand_over(node, ready));
+            (0..self.links.len()).for_each(|node| self.deliver(node, ready));
         }
         if self.watch.is_due() {
-            self.look(gate);
+            self.check_peers(gate);
         }
         if self.ending > 0 {
             for node in 0..self.links.len() {
@@ -293,12 +293,12 @@ impl RemoteLinks {
                     link.received += 1;
                     if !link.is_drained() {
                         link.has_scrap = true;
-                        self.take_in(gate, node, scrap);
+                        self.recycle_scrap(gate, node, scrap);
                     }
                 }
             }
             Use::GoodbyeIn(node) => match outcome {
-                Ok(Some(_)) => self.told_goodbye(gate, node),
+                Ok(Some(_)) => self.on_goodbye(gate, node),
                 Ok(None) => {}
                 Err(error) => self.end(gate, node, Some(error)),
             },
@@ -306,7 +306,7 @@ impl RemoteLinks {
     }
 
     /// Reports the completed receives of a link, in order.
-    fn hand_over(&mut self, node: usize, ready: &mut Ready) {
+    fn deliver(&mut self, node: usize, ready: &mut Ready) {
         let Some(link) = self.links.get_mut(node) else { return };
         let peer = link.peer;
         while let Some(outcome) = link.posted.front().and_then(|p| p.outcome)

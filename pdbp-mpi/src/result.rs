@@ -7,7 +7,7 @@ use std::ptr::{self, NonNull};
 
 use crate::error::{MpiError, Threads};
 use crate::library::{
-    Constants, Finalising, Functions, Handle, Loaded, MOST_STATUS_BYTES, NoCopy, SUCCESS, loaded,
+    Constants, Finalising, Functions, Handle, Loaded, MAX_STATUS_BYTES, NoCopy, SUCCESS, loaded,
 };
 use crate::mapping::Mapping;
 use crate::process::Gate;
@@ -33,7 +33,7 @@ pub(crate) struct Done {
     pub(crate) outcome: Result<Option<usize>, MpiError>,
 }
 
-const NAMES_NOTHING: &str = "MPI has no text for it";
+const NAMES_NOTHING: &str = "MPI has no text for this error";
 
 fn check(call: &'static str, code: c_int) -> Result<(), MpiError> {
     if code == SUCCESS { Ok(()) } else { Err(error(call, code)) }
@@ -294,7 +294,7 @@ impl Request {
 pub(crate) struct Report {
     places: Vec<c_int>,
     /// In MPI's layout, back to back.
-    statuses: Vec<[u64; MOST_STATUS_BYTES / size_of::<u64>()]>,
+    statuses: Vec<[u64; MAX_STATUS_BYTES / size_of::<u64>()]>,
     /// The requests, where they are shorter than [`Handle`]s.
     packed: Vec<c_int>,
 }

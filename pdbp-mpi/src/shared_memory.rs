@@ -33,13 +33,13 @@ use crate::sync::prefetch;
 use crate::window::{BACK, Cells, Direction, LINE, OUT, Part, Region, SLOT_ROOM};
 
 /// Cache lines of a block that are prefetched when its entry arrives.
-const AHEAD: usize = 32;
+const PREFETCH_LINES: usize = 32;
 
 /// The link to and from one process of the host.
 pub(crate) struct SharedMemoryLink {
     node: NodeId,
     out: Producer<Cells, OUT>,
-    give_back: Producer<Cells, BACK>,
+    returning: Producer<Cells, BACK>,
     incoming: Consumer<Cells, OUT>,
     back: Consumer<Cells, BACK>,
     region: Arc<Region>,
@@ -53,7 +53,7 @@ pub(crate) struct SharedMemoryLink {
     /// Slots of `out` from which the peer may read a block.
     lent: Vec<bool>,
     /// Blocks of the peer that this process holds.
-    here: usize,
+    borrowed: usize,
     /// The next poll checks for blocks of the peer alone.
     skips_back: bool,
     lender: Lender,
@@ -65,11 +65,11 @@ pub(crate) struct SharedMemoryLink {
 }
 
 /// Something that happened on the link.
-pub(crate) enum Turn {
+pub(crate) enum Event {
     Sent(SealedBlock),
     Received(ArrivedBlock),
     /// The peer wrote invalid data.
-    Astray,
+    Invalid,
 }
 
 impl SharedMemoryLink {
@@ -79,7 +79,7 @@ impl SharedMemoryLink {
         Self {
             node,
             out: Producer::new(region.ring(me, peer, Direction::Out)),
-            give_back: Producer::new(region.ring(me, peer, Direction::Back)),
+            returning: Producer::new(region.ring(me, peer, Direction::Back)),
             incoming: Consumer::new(region.ring(peer, me, Direction::Out)),
             back: Consumer::new(region.ring(peer, me, Direction::Back)),
             process: ProcessWatch::of(region.part(peer).process()),
@@ -88,7 +88,7 @@ impl SharedMemoryLink {
             away: Vec::new(),
             away_count: 0,
             lent: vec![false; region.slots()],
-            here: 0,
+            borrowed: 0,
             skips_back: false,
             lender: Lender::new(),
             capacity,
@@ -149,17 +149,17 @@ impl SharedMemoryLink {
     }
 
     /// Gives a block of the peer back to it. Returns `Err` if the block is not the peer's, or if more are given back than arrived.
-    pub(crate) fn give_back(&mut self, block: ArrivedBlock) -> Result<(), ArrivedBlock> {
+    pub(crate) fn return_block(&mut self, block: ArrivedBlock) -> Result<(), ArrivedBlock> {
         let length = block.bytes().len() as u32;
         // The block is the peer's if its bytes lie in the peer's part.
         let place = self.part().place_of(self.region.number(), block.bytes());
-        let (Some(offset), true) = (place, self.here > 0) else {
+        let (Some(offset), true) = (place, self.borrowed > 0) else {
             return Err(block);
         };
         let index = block.id().index;
         self.lender.take_back(block)?;
-        self.here -= 1;
-        self.give_back.push(Entry { index, length, offset });
+        self.borrowed -= 1;
+        self.returning.push(Entry { index, length, offset });
         self.ring();
         Ok(())
     }
@@ -167,19 +167,19 @@ impl SharedMemoryLink {
     /// Polls for the next event. After a poll that found a block from the peer, the next one checks only for another such block and skips
     /// returned blocks; it does so every other time. A peer that answers gives our block back right behind its answer, and a caller waiting for
     /// the answer would otherwise wait for that cache line, too.
-    pub(crate) fn poll(&mut self) -> Option<Turn> {
+    pub(crate) fn poll(&mut self) -> Option<Event> {
         let skips_back = std::mem::take(&mut self.skips_back);
         if !skips_back && let Some(entry) = self.back.pop() {
-            return Some(self.came_back(entry).map_or(Turn::Astray, Turn::Sent));
+            return Some(self.on_return(entry).map_or(Event::Invalid, Event::Sent));
         }
         let slot = self.incoming.slot();
         let entry = self.incoming.pop()?;
         self.skips_back = !skips_back;
-        Some(self.arrived(entry, slot).map_or(Turn::Astray, Turn::Received))
+        Some(self.arrived(entry, slot).map_or(Event::Invalid, Event::Received))
     }
 
     /// Takes back a block of ours that the peer has returned.
-    fn came_back(&mut self, entry: Entry) -> Option<SealedBlock> {
+    fn on_return(&mut self, entry: Entry) -> Option<SealedBlock> {
         let slot = self.away.get_mut(entry.index as usize)?;
         let (block, _) = slot.take_if(|(_, offset)| *offset == entry.offset)?;
         self.away_count -= 1;
@@ -201,10 +201,10 @@ impl SharedMemoryLink {
             None if entry.offset == part.slot_at(me, slot) => part.block_in_slot(me, slot, entry.length)?,
             None => return None,
         };
-        if entry.length as usize > self.largest || self.here >= self.capacity {
+        if entry.length as usize > self.largest || self.borrowed >= self.capacity {
             return None;
         }
-        self.here += 1;
+        self.borrowed += 1;
         let id = BlockId { segment: self.node, index: entry.index };
         // SAFETY: the bytes lie in the peer's blocks, on a multiple of 64, or in a slot of its ring, on a multiple of 16. They stay mapped as
         // long as the transport, which leaves them mapped for ever if it is dropped while tokens are alive (`Mpi::drop`). The peer has let go of
@@ -214,36 +214,36 @@ impl SharedMemoryLink {
     }
 
     /// Whether the peer has left or died and the rings hold nothing more from it.
-    pub(crate) fn has_ended(&mut self, look: bool) -> bool {
-        let gone = self.part().is_gone() || look && self.has_died();
+    pub(crate) fn has_ended(&mut self, probe: bool) -> bool {
+        let gone = self.part().is_gone() || probe && self.has_died();
         // In this order: anything the peer pushed before its end is seen here.
         gone && self.incoming.is_empty() && self.back.is_empty()
     }
 
     /// Records a death of the peer, so that this process does not wait for it in `MPI_Finalize`.
-    pub(crate) fn look(&self) {
+    pub(crate) fn probe(&self) {
         let _ = self.has_died();
     }
 
     fn has_died(&self) -> bool {
         let died = self.process.has_died();
         if died && !self.part().is_gone() {
-            process::note_death();
+            process::record_death();
         }
         died
     }
 
     /// Takes back our blocks that are no longer read, on a link that has ended. Blocks that are still read follow in later calls.
-    pub(crate) fn take_back(&mut self, look: bool) -> Vec<SealedBlock> {
+    pub(crate) fn take_back(&mut self, probe: bool) -> Vec<SealedBlock> {
         let mut back = Vec::new();
         // A process that is exiting may still give some back.
         while self.away_count > 0
             && let Some(entry) = self.back.pop()
         {
-            back.extend(self.came_back(entry));
+            back.extend(self.on_return(entry));
         }
         if self.away_count > 0
-            && (self.part().has_no_readers(self.region.number()) || look && self.has_died())
+            && (self.part().has_no_readers(self.region.number()) || probe && self.has_died())
         {
             self.away_count = 0;
             back.extend(self.away.iter_mut().filter_map(Option::take).map(|(block, _)| block));
@@ -260,7 +260,7 @@ impl SharedMemoryLink {
     pub(crate) fn close(&self) -> bool {
         let has_readers = self.lender.outstanding() > 0;
         if !has_readers {
-            self.region.own().say_no_readers(self.peer);
+            self.region.own().set_no_readers(self.peer);
         }
         has_readers
     }
@@ -273,7 +273,7 @@ impl SharedMemoryLink {
 
 /// Prefetches the first lines of a block, all at once: its reader would otherwise wait for one after the other.
 fn fetch(block: NonNull<u8>, length: u32) {
-    let lines = (length as usize).div_ceil(LINE).min(AHEAD);
+    let lines = (length as usize).div_ceil(LINE).min(PREFETCH_LINES);
     (0..lines).for_each(|line| prefetch(block.as_ptr().wrapping_add(line * LINE)));
 }
 

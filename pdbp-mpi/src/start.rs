@@ -21,7 +21,7 @@ use crate::transport::Mpi;
 use crate::window::{Layout, MpiMemory, Region};
 
 /// Pause between two checks whether all processes have arrived.
-const MEETING_NAP: Duration = Duration::from_micros(100);
+const MEETING_PAUSE: Duration = Duration::from_micros(100);
 
 /// Which processes read each other's blocks in place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -168,7 +168,7 @@ fn meet(mut gate: Gate, parent: Comm) -> Result<Gate, StartError> {
         drop(gate);
         rounds += 1;
         if rounds > 100 {
-            std::thread::sleep(MEETING_NAP)
+            std::thread::sleep(MEETING_PAUSE)
         } else {
             std::thread::yield_now()
         }
@@ -242,7 +242,7 @@ fn join_together(
         let links = remote.insert(links);
         let own = node.index();
         machines
-            .map(|machines| links.note_machines(machine::beside(own, &machines)))
+            .map(|machines| links.set_colocated(machine::colocated_count(own, &machines)))
             .and(offers)
             .map(|offers| links.watch(own, &offers))
             .and_then(|()| links.listen(gate))

@@ -15,12 +15,12 @@ use crate::direct::Direct;
 use crate::error::MpiError;
 use crate::process;
 use crate::remote::{RemoteLinks, Takes};
-use crate::shared_memory::{SharedMemoryLink, Turn};
+use crate::shared_memory::{Event, SharedMemoryLink};
 use crate::window::Region;
 
 /// Polls without a result between two checks whether a peer on this host has died, and the least time between two checks.
-const LOOK_EVERY: u32 = 64;
-const LOOK_AFTER: Duration = Duration::from_millis(20);
+const PROBE_POLLS: u32 = 64;
+const PROBE_INTERVAL: Duration = Duration::from_millis(20);
 /// Blocks between hosts do best a little shorter than the longest message that MPI sends eagerly. Open MPI's limit over TCP is 64 KiB, its own
 /// header included; longer messages need a rendezvous, and two hosts that send to each other then get half of the link each way (47 instead of
 /// 91 of 100 Mb/s).
@@ -44,9 +44,9 @@ pub struct Mpi {
     turn: usize,
     run: u32,
     /// The last poll of the remote links found something, which has been handed out.
-    has_looked: bool,
+    has_probed: bool,
     idle: u32,
-    looked: Instant,
+    last_probe: Instant,
 }
 
 /// What connects this node to another.
@@ -86,9 +86,9 @@ impl Mpi {
             ready: VecDeque::new(),
             turn: 0,
             run: 0,
-            has_looked: false,
+            has_probed: false,
             idle: 0,
-            looked: Instant::now(),
+            last_probe: Instant::now(),
         }
     }
 
@@ -116,8 +116,8 @@ impl Mpi {
         let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
         #[cfg(not(unix))]
         let processors = 0;
-        let beside = self.remote.as_ref().map_or(0, RemoteLinks::beside).max(self.shared.len());
-        usize::try_from(processors).is_ok_and(|processors| processors > 0 && beside >= processors)
+        let colocated = self.remote.as_ref().map_or(0, RemoteLinks::colocated).max(self.shared.len());
+        usize::try_from(processors).is_ok_and(|processors| processors > 0 && colocated >= processors)
     }
 
     fn link(&self, peer: NodeId) -> Link {
@@ -169,7 +169,7 @@ impl Mpi {
             .or_else(|(block, error)| refuse(block, Reason::Transport(error)))
     }
 
-    fn give_back(&mut self, peer: NodeId, block: ArrivedBlock) -> Result<(), Refused<MpiError>> {
+    fn return_block(&mut self, peer: NodeId, block: ArrivedBlock) -> Result<(), Refused<MpiError>> {
         let refuse = |block, reason| Err(Refused { op: Op::Return { peer, block }, reason });
         let Link::Shared(at) = self.link(peer) else { return refuse(block, Reason::Unsupported) };
         match self.shared.get_mut(at) {
@@ -178,44 +178,44 @@ impl Mpi {
                 refuse(block, Reason::Unsupported)
             }
             Some(link) if !link.failed => {
-                link.give_back(block).or_else(|block| refuse(block, Reason::Unsupported))
+                link.return_block(block).or_else(|block| refuse(block, Reason::Unsupported))
             }
             _ => refuse(block, Reason::PeerFailed),
         }
     }
 
-    fn poll_shared(&mut self, at: usize, look: bool) -> Option<Completion<MpiError>> {
+    fn poll_shared(&mut self, at: usize, probe: bool) -> Option<Completion<MpiError>> {
         let link = self.shared.get_mut(at)?;
         let peer = link.node();
         if link.failed {
-            return self.poll_ended(at, look);
+            return self.poll_ended(at, probe);
         }
-        let astray = match link.poll() {
-            Some(Turn::Sent(block)) => return Some(Completion::Sent { peer, block }),
-            Some(Turn::Received(block)) => return Some(Completion::Received { peer, block }),
-            Some(Turn::Astray) => true,
+        let invalid = match link.poll() {
+            Some(Event::Sent(block)) => return Some(Completion::Sent { peer, block }),
+            Some(Event::Received(block)) => return Some(Completion::Received { peer, block }),
+            Some(Event::Invalid) => true,
             None => false,
         };
-        if !astray && !link.has_ended(look) {
+        if !invalid && !link.has_ended(probe) {
             return None;
         }
-        (link.failed, link.ended) = (true, !astray);
-        let cause = astray.then(|| MpiError {
+        (link.failed, link.ended) = (true, !invalid);
+        let cause = invalid.then(|| MpiError {
             call: "ring in the shared window",
             code: 0,
-            text: "the peer wrote what cannot be a block".to_owned(),
+            text: "the peer wrote an invalid block reference".to_owned(),
         });
         // A peer that wrote invalid data may still read the blocks it has: those stay out.
-        let back = if astray { Vec::new() } else { link.take_back(look) };
+        let back = if invalid { Vec::new() } else { link.take_back(probe) };
         self.ready.extend(back.into_iter().map(|block| Completion::Failed { peer, block }));
         self.ready.push_back(Completion::PeerFailed { peer, cause });
         self.ready.pop_front()
     }
 
     /// Blocks that come back after the end of their link.
-    fn poll_ended(&mut self, at: usize, look: bool) -> Option<Completion<MpiError>> {
+    fn poll_ended(&mut self, at: usize, probe: bool) -> Option<Completion<MpiError>> {
         let link = self.shared.get_mut(at).filter(|l| l.ended && l.has_blocks_away())?;
-        let (peer, back) = (link.node(), link.take_back(look));
+        let (peer, back) = (link.node(), link.take_back(probe));
         self.ready.extend(back.into_iter().map(|block| Completion::Failed { peer, block }));
         self.ready.pop_front()
     }
@@ -234,15 +234,15 @@ impl Mpi {
     }
 
     /// Whether a check for dead peers is due.
-    fn is_look_due(&mut self) -> bool {
+    fn is_probe_due(&mut self) -> bool {
         self.idle += 1;
-        if self.idle < LOOK_EVERY {
+        if self.idle < PROBE_POLLS {
             return false;
         }
         self.idle = 0;
-        let due = self.looked.elapsed() >= LOOK_AFTER;
+        let due = self.last_probe.elapsed() >= PROBE_INTERVAL;
         if due {
-            self.looked = Instant::now();
+            self.last_probe = Instant::now();
         }
         due
     }
@@ -297,7 +297,7 @@ impl Transport for Mpi {
         match op {
             Op::Send { peer, block } => self.send(peer, block),
             Op::Recv { peer, block } => self.post(peer, block),
-            Op::Return { peer, block } => self.give_back(peer, block),
+            Op::Return { peer, block } => self.return_block(peer, block),
         }
     }
 
@@ -322,18 +322,18 @@ impl Transport for Mpi {
             }
         }
         if count > 0
-            && self.is_look_due()
+            && self.is_probe_due()
             && let Some(completion) = (0..count).find_map(|at| self.poll_shared(at, true))
         {
             return Some(completion);
         }
         self.direct.poll();
-        if std::mem::take(&mut self.has_looked) {
+        if std::mem::take(&mut self.has_probed) {
             // A remote poll that finds nothing costs a system call: hand out first what the last one found.
             return None;
         }
         let found = self.remote.is_some().then(|| self.poll_remote())?;
-        self.has_looked = found.is_some();
+        self.has_probed = found.is_some();
         found
     }
 }
@@ -343,7 +343,7 @@ impl Drop for Mpi {
     /// which they get back when it ends. Waits for nodes on other hosts, at most for [`Options::linger`](crate::Options::linger).
     fn drop(&mut self) {
         // Others may have reported a death before this node has checked for itself.
-        self.shared.iter().for_each(SharedMemoryLink::look);
+        self.shared.iter().for_each(SharedMemoryLink::probe);
         let with_readers = self.shared.iter().filter(|link| link.close()).count();
         if with_readers > 0 {
             // What they read stays mapped.

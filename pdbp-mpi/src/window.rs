@@ -196,7 +196,7 @@ impl<'a> Part<'a> {
     }
 
     /// Records that this process does not read that neighbour's blocks, now or later. Must precede [`Region::leave`].
-    pub(crate) fn say_no_readers(&self, neighbour: usize) {
+    pub(crate) fn set_no_readers(&self, neighbour: usize) {
         self.readers(neighbour).iter().for_each(|word| word.store(NO_READERS, Ordering::Relaxed));
     }
 
@@ -315,7 +315,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// The memory of this process in a domain, and its view of its neighbours' on the host. The memory goes to [`process::bury`] when the value is
+/// The memory of this process in a domain, and its view of its neighbours' on the host. The memory goes to [`process::retire`] when the value is
 /// dropped.
 pub(crate) struct Region {
     layout: Layout,
@@ -428,7 +428,7 @@ impl Deref for Cells {
 impl Drop for Region {
     fn drop(&mut self) {
         if let Some(backing) = self.backing.take() {
-            process::bury(self.serial, backing);
+            process::retire(self.serial, backing);
         }
     }
 }

@@ -226,7 +226,7 @@ half.Free()
 try:
     pypdbp.start(comm=MPI.COMM_NULL)
 except pypdbp.StartError as error:
-    assert "is no communicator of" in str(error), error
+    assert "is not a communicator of" in str(error), error
 else:
     raise AssertionError("null is no communicator")
 sys.stdout.write(f"{world.rank} got {got}\\n")

@@ -116,7 +116,7 @@ impl Diagram<'_> {
             node.put(&mut out);
             put_label(&mut labels, "m h s", (node.at.0, node.at.1 + LABEL), &node.label);
         }
-        // In front of everything.
+        // Drawn last, in front of everything else.
         out + &labels + close()
     }
 }

@@ -76,7 +76,7 @@ fn priorities() -> Result<Section, Failed> {
     let mut lines =
         ["alone", "under four flows", "a packet late at each switch"].map(|name| series(name, Vec::new()));
     for switches in [2, 4, 8, 16] {
-        // A fifth endpoint at the first board and at the last.
+        // A fifth endpoint at the first and at the last board.
         let topology = Topology::boards(switches).chain().endpoint(0).endpoint(switches - 1);
         let tree = Tree::new(&topology)?;
         let of = |switch: usize| -> Vec<usize> {
@@ -127,7 +127,7 @@ fn priorities() -> Result<Section, Failed> {
         head: vec!["switches", "alone", "mean", "slowest", "late", "packets per switch"],
         rows,
         claims: vec![(
-            "at most one full packet late per switch, while the flows are under way".to_owned(),
+            "at most one full packet late per switch, while the flows are active".to_owned(),
             within,
         )],
         plots: vec![("priorities.svg", svg)],
@@ -163,7 +163,7 @@ fn hot_spot() -> Result<Section, Failed> {
     }
     Ok(Section {
         title: "A hot spot of low priority, and a flow of high priority to the same process, ns".to_owned(),
-        notes: vec!["All others send to rank 0 what they can; the last rank sends messages of a packet, of a higher priority.".to_owned()],
+        notes: vec!["All others send to rank 0 as fast as they can; the last rank sends one-packet messages of a higher priority.".to_owned()],
         head: vec!["processes", "flows", "switches", "alone", "slowest", "packets per switch", "longest queue"],
         rows,
         claims: vec![("at most one full packet late per switch into the hot spot".to_owned(), within)],
@@ -260,7 +260,7 @@ const GROUPS: usize = MASKS - 2;
 fn masks() -> Result<Section, Failed> {
     let boards = 4;
     let members = |number: usize| -> Vec<usize> {
-        // One rank of each board, so that no two groups are the same.
+        // One rank from each board, so that no two groups are the same.
         (0..boards).map(|board| board * BOARD + number / BOARD.pow(board as u32) % BOARD).collect()
     };
     let mut rows = Vec::new();
@@ -270,7 +270,7 @@ fn masks() -> Result<Section, Failed> {
         let report = mpirio::run(&Topology::boards(boards).tree(4), Timing::SRIO, async |mut world| {
             let (own, mut times) = (world.rank(), [(0, 0); 2]);
             for number in 0..groups {
-                // Each begins when all are there, so that times are those of the call.
+                // Each begins when all have arrived, so that only the call is timed.
                 world.barrier().await.ok()?;
                 if !members(number).contains(&own) {
                     continue;

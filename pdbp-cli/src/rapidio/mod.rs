@@ -33,7 +33,7 @@ pub(crate) struct Rapidio {
     sizes: Option<Vec<usize>>,
 }
 
-const WHICH: &str = "there are `rapidio paper`, `rapidio scale`, `rapidio congest` and `rapidio speed`";
+const CHOICES: &str = "use `rapidio paper`, `rapidio scale`, `rapidio congest` or `rapidio speed`";
 
 impl Rapidio {
     /// Handles an option.
@@ -47,7 +47,7 @@ impl Rapidio {
             "sizes" => self.sizes = Some(scale::sizes(&arguments.value()?.to_string_lossy())?),
             _ => {
                 return Err(format!(
-                    "--{name} is no option of rapidio; there are --report, --processes and --sizes"
+                    "unknown option --{name} of rapidio; use --report, --processes or --sizes"
                 )
                 .into());
             }
@@ -60,12 +60,14 @@ impl Rapidio {
     /// # Errors
     /// Unknown or missing experiments, and options that are not for them.
     pub(crate) fn check(&self) -> Result<(), Failed> {
-        let what = self.what.as_deref().ok_or_else(|| format!("rapidio: which experiments? {WHICH}"))?;
+        let what = self.what.as_deref().ok_or_else(|| format!("rapidio: no experiment given; {CHOICES}"))?;
         if !["paper", "scale", "congest", "speed"].contains(&what) {
-            return Err(format!("rapidio {what}: {WHICH}").into());
+            return Err(format!("rapidio {what}: {CHOICES}").into());
         }
         if what != "scale" && (self.processes.is_some() || self.sizes.is_some()) {
-            return Err(format!("rapidio {what}: --processes and --sizes are for `rapidio scale`").into());
+            return Err(
+                format!("rapidio {what}: --processes and --sizes apply to `rapidio scale` only").into()
+            );
         }
         Ok(())
     }

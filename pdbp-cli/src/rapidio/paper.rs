@@ -107,7 +107,7 @@ fn messages() -> Result<Section, Failed> {
              leaves. A packet takes 1 cycle at the endpoint and 1 in each switch, its answer 1 in each switch."
                 .to_owned(),
             "Two integers are fitted to these two numbers: 20 cycles until a process runs, and 1 for each message. That is a \
-             calibration and no proof. \"Bare\" is without them, with nothing fitted; \"pipelined\" is that, too, but waits for answers \
+             a calibration, not a proof. \"Bare\" is without them, with nothing fitted; \"pipelined\" is that, too, but waits for answers \
              at the end of each message only, which is two to three times too fast."
                 .to_owned(),
         ],
@@ -150,7 +150,7 @@ fn calls() -> Result<Section, Failed> {
     }
     let svg = plot(
         "Time by the size of the send buffer",
-        "8 processes; what switches do is part of it",
+        "8 processes; includes the work of the switches",
         log("bytes of the send buffer"),
         log("µs"),
         Shape::Lines,
@@ -220,8 +220,14 @@ fn crossings() -> Result<Section, Failed> {
         series("binomial broadcast by messages", messages),
     ];
     let (x, y) = (log("processes"), log("crossings"));
-    let svg =
-        plot("Crossings of links", "calls that fit one packet, trees of degree 4", x, y, Shape::Lines, lines);
+    let svg = plot(
+        "Crossings of links",
+        "calls that fit into one packet, trees of degree 4",
+        x,
+        y,
+        Shape::Lines,
+        lines,
+    );
     Ok(Section {
         title: "Packets on links in trees of degree 4 (section 3.1.3: (N − 1)·4/3 instead of N·log4 N)".to_owned(),
         notes: vec![
@@ -250,12 +256,12 @@ fn packets() -> Result<Section, Failed> {
     let members = PROCESSES;
     for test in [Test::Broadcast, Test::Gather, Test::Scatter, Test::Reduce] {
         for bytes in [4, 1_250] {
-            // Blocks of so many bytes; the send buffer of a scatter has one for each process. Values are 4 bytes long.
+            // The block sizes; the send buffer of a scatter has a block for each process. Values are 4 bytes long.
             let bytes = if test == Test::Reduce { bytes / 4 * 4 } else { bytes };
             let buffer = if test == Test::Scatter { bytes * members } else { bytes };
             let ours = both(&test.run(&topology, Timing::PAPER, buffer)?);
             let theirs = match test {
-                // Member r of a binomial tree passes on the blocks of as many as its lowest bit says.
+                // Member r of a binomial tree forwards the blocks of as many members as its lowest set bit.
                 Test::Gather | Test::Scatter => {
                     (1..members).map(|rank| 2 * ((rank & rank.wrapping_neg()) * bytes).div_ceil(DATA)).sum()
                 }

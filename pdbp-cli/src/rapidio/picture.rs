@@ -49,7 +49,7 @@ impl Places {
                 sums[link.switch].1 += 1.0;
             }
         }
-        // Switches without endpoints are above the middle of those below them.
+        // A switch without endpoints is centred above those below it.
         for (switch, parent) in order.iter().rev() {
             let (sum, number) = sums[*switch];
             if let Some(parent) = parent.filter(|parent| bare(*parent, links) && number > 0.0) {
@@ -103,7 +103,7 @@ pub(super) fn svg(title: &str, tree: &Tree, links: &[LinkTraffic], width: f64) -
             LinkEnd::Endpoint(id) => hubs + usize::from(id),
         };
         let sum: u64 = link.requests.iter().sum();
-        // Away from the root comes first.
+        // The direction away from the root comes first.
         let [down, up] = if nodes[link.switch].at.1 <= nodes[to].at.1 {
             link.requests
         } else {

@@ -77,7 +77,7 @@ pub(super) fn sums() -> Result<Section, Failed> {
             pair.iter_mut().zip(times).for_each(|(line, time)| line.points.push((bytes as f64, time as f64)));
             rows.push(vec![name.to_owned(), bytes.to_string(), times[0].to_string(), times[1].to_string()]);
         }
-        // Those around a hub take little less than those of a chain.
+        // A hub takes little less time than a chain, so it is not plotted.
         if !name.ends_with("hub") {
             lines.extend(pair);
         }
@@ -86,7 +86,7 @@ pub(super) fn sums() -> Result<Section, Failed> {
     Ok(Section {
         title: "Sums by a butterfly of messages and by Reduce, µs (table 3)".to_owned(),
         notes: vec![
-            "The paper says O(log2 N) of Reduce here and O(log4 N) elsewhere: ours is log4. A DSP adds 16 values a cycle.".to_owned(),
+            "The paper states O(log2 N) for Reduce here and O(log4 N) elsewhere; ours is log4. A DSP adds 16 values a cycle.".to_owned(),
         ],
         head: vec!["processes", "bytes", "butterfly", "Reduce"],
         rows,
@@ -126,8 +126,8 @@ pub(super) fn barrier() -> Result<Section, Failed> {
         head: vec!["processes", "last comes", "first leaves", "last leaves", "packets", "flow"],
         rows,
         claims: vec![
-            ("nobody leaves a barrier before all have come".to_owned(), together),
-            ("MPIRIO_traffic counts the packets of all".to_owned(), counted),
+            ("nobody leaves a barrier before all have arrived".to_owned(), together),
+            ("MPIRIO_traffic counts the packets of all processes".to_owned(), counted),
         ],
         plots: Vec::new(),
     })

@@ -143,7 +143,7 @@ fn software(kind: Kind, processes: usize, bytes: usize) -> Vec<(Algorithm, usize
     let mut ways = Vec::new();
     for algorithm in all {
         let by_pieces = !matches!(algorithm, Algorithm::Doubling | Algorithm::Ring | Algorithm::Halving);
-        // Of much data whole is no match for pieces, nor doubling for halving; of little it is one piece.
+        // For much data, whole messages lose to pieces, and doubling to halving; little data is a single piece.
         if *algorithm == Algorithm::Doubling && bytes > 64 << 10 {
             continue;
         }

@@ -73,7 +73,7 @@ pub(super) fn page() -> Result<Page, Failed> {
             .to_owned(),
     ];
     if cfg!(debug_assertions) {
-        notes.push("Built without optimisation: figures of a release build are others.".to_owned());
+        notes.push("Built without optimisation: a release build gives different figures.".to_owned());
     }
     let claims = vec![
         (
@@ -104,10 +104,10 @@ fn traffic(endpoints: usize) -> Result<Report<()>, Failed> {
             drawn = drawn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let shift = (drawn >> 33) as usize;
             let factor = (drawn >> 20) as usize | 1;
-            // The endpoints are a power of two, so that an odd factor has an inverse.
+            // The number of endpoints is a power of two, so an odd factor has an inverse.
             let to = (own.wrapping_mul(factor).wrapping_add(shift)) % endpoints;
             let from = own.wrapping_sub(shift).wrapping_mul(inverse(factor)) % endpoints;
-            // One that would send to itself sends nothing.
+            // An endpoint whose target is itself sends nothing.
             if to != own && world.send_recv(to, &data, from, &mut into).await.is_err() {
                 return;
             }
@@ -118,7 +118,7 @@ fn traffic(endpoints: usize) -> Result<Report<()>, Failed> {
 
 /// The inverse of an odd number, modulo the size of a word.
 fn inverse(odd: usize) -> usize {
-    // Each step doubles the bits that are right, of which the first has three.
+    // Each step doubles the number of correct bits; the start has three.
     (0..5).fold(odd, |inverse, _| inverse.wrapping_mul(2usize.wrapping_sub(odd.wrapping_mul(inverse))))
 }
 
@@ -129,7 +129,7 @@ fn bare_heap(size: usize, times: u64) -> f64 {
         drawn = drawn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         drawn >> 54
     };
-    // As long as the events of the simulator: time, place and what happens.
+    // Entries as large as the simulator's events: time, place and action.
     let mut heap: BinaryHeap<std::cmp::Reverse<(u64, u64, [u64; 2])>> = BinaryHeap::new();
     for serial in 0..size as u64 {
         heap.push(std::cmp::Reverse((draw(), serial, [serial; 2])));

@@ -4,8 +4,8 @@ use pdbp_sim::network::Fault;
 
 use super::{Failed, units};
 
-const REMEDY: &str = "write what and when, such as 'partition 0,1|2,3@10ms', 'cut 0,1@10ms', 'heal@50ms', 'crash 2@70ms', \
-                      'restart 2@90ms' or 'slow 2,10@5ms' (node 2 takes 10 times as long)";
+const REMEDY: &str = "use a fault and a time, such as 'partition 0,1|2,3@10ms', 'cut 0,1@10ms', 'heal@50ms', 'crash 2@70ms', \
+                      'restart 2@90ms' or 'slow 2,10@5ms' (node 2 runs 10 times slower)";
 
 /// A fault and its time in nanoseconds.
 pub(super) fn read(text: &str) -> Result<(u64, Fault), Failed> {

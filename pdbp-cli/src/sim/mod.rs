@@ -29,7 +29,7 @@ pub(crate) struct Sim {
     /// What frames travel on instead of wires, and its written form.
     fabric: Option<(String, Topology)>,
     /// The first option that makes no sense with `fabric`.
-    of_wires: Option<String>,
+    wire_option: Option<String>,
     /// Each with the most nodes that it is run with.
     routings: Vec<(Routing, usize)>,
     /// Common to all runs, except for the number of nodes, the routing and the traffic.
@@ -48,7 +48,7 @@ pub(crate) struct Sim {
     /// A folder for tables and plots.
     report: Option<PathBuf>,
     /// The first option that makes no sense with `compare`.
-    unused: Option<String>,
+    excluded_option: Option<String>,
 }
 
 impl Default for Sim {
@@ -56,7 +56,7 @@ impl Default for Sim {
         Self {
             nodes: Vec::new(),
             fabric: None,
-            of_wires: None,
+            wire_option: None,
             routings: vec![(Routing::Direct, usize::MAX)],
             setup: Setup::new(4),
             traffic: Traffic::uniform(),
@@ -67,7 +67,7 @@ impl Default for Sim {
             csv: None,
             compare: None,
             report: None,
-            unused: None,
+            excluded_option: None,
         }
     }
 }
@@ -78,10 +78,10 @@ struct Series {
     reports: Vec<Report>,
 }
 
-/// Why there is no table.
+/// Why a simulation failed.
 #[derive(Debug)]
-pub(crate) enum Wrong {
-    /// The options do not fit each other.
+pub(crate) enum SimError {
+    /// The options contradict each other.
     Options(String),
     /// A run or the file failed.
     Run(String),
@@ -92,12 +92,11 @@ impl Sim {
     ///
     /// # Errors
     /// A run that is impossible; a violated invariant, with the seed that reproduces it and the last events; a file that cannot be written.
-    pub(crate) fn run(&self) -> Result<String, Wrong> {
+    pub(crate) fn run(&self) -> Result<String, SimError> {
         if let Some(names) = &self.compare {
-            if let Some(option) = &self.unused {
-                let remedy =
-                    "its scenarios say that themselves; use --seed, --time, --csv and --report with it";
-                return Err(Wrong::Options(format!("--compare with {option}: {remedy}")));
+            if let Some(option) = &self.excluded_option {
+                let remedy = "the scenarios set this themselves; combine --compare only with --seed, --time, --csv and --report";
+                return Err(SimError::Options(format!("--compare with {option}: {remedy}")));
             }
             let outcomes = compare::run(names, self.setup.seed, self.time)?;
             let text = compare::text(self.setup.seed, &outcomes);
@@ -109,8 +108,8 @@ impl Sim {
         for (routing, most) in &self.routings {
             let mut reports = Vec::new();
             for nodes in self.nodes().iter().filter(|nodes| *nodes <= most) {
-                let came = self.run_one(*nodes, *routing);
-                reports.push(came.map_err(|error| wrong(&format!("{nodes} nodes"), error))?);
+                let report = self.run_one(*nodes, *routing);
+                reports.push(report.map_err(|error| wrong(&format!("{nodes} nodes"), error))?);
             }
             series.push(Series { name: options::routing_name(*routing), reports });
         }
@@ -126,10 +125,10 @@ impl Sim {
     }
 
     /// Direct routing needs rows in proportion to the square of the number of nodes.
-    fn check(&self) -> Result<(), Wrong> {
-        if let Some((option, (name, _))) = self.of_wires.as_ref().zip(self.fabric.as_ref()) {
-            let remedy = "a fabric has its own times; leave it out, or --fabric";
-            return Err(Wrong::Options(format!("{option} with --fabric {name}: {remedy}")));
+    fn check(&self) -> Result<(), SimError> {
+        if let Some((option, (name, _))) = self.wire_option.as_ref().zip(self.fabric.as_ref()) {
+            let remedy = "a fabric has its own timing; omit this option or --fabric";
+            return Err(SimError::Options(format!("{option} with --fabric {name}: {remedy}")));
         }
         for (routing, most) in &self.routings {
             let nodes = self.nodes().into_iter().filter(|nodes| nodes <= most).max();
@@ -138,11 +137,11 @@ impl Sim {
                     let remedy = format!(
                         "{nodes} nodes, each with a row for each other; add --routing grid, or direct=1000,grid"
                     );
-                    return Err(Wrong::Options(remedy));
+                    return Err(SimError::Options(remedy));
                 }
                 None => {
                     let name = options::routing_name(*routing);
-                    return Err(Wrong::Options(format!(
+                    return Err(SimError::Options(format!(
                         "--routing {name}={most}: all runs have more nodes; leave it out, or give --nodes of no more"
                     )));
                 }
@@ -158,10 +157,10 @@ impl Sim {
         text: String,
         csv: &str,
         plots: impl FnOnce() -> Vec<report::File>,
-    ) -> Result<String, Wrong> {
+    ) -> Result<String, SimError> {
         if let Some(path) = &self.csv {
             std::fs::write(path, csv)
-                .map_err(|error| Wrong::Run(format!("cannot write {}: {error}", path.display())))?;
+                .map_err(|error| SimError::Run(format!("cannot write {}: {error}", path.display())))?;
         }
         if let Some(folder) = &self.report {
             report::write(folder, &text, csv, &plots())?;
@@ -184,13 +183,13 @@ impl Sim {
 }
 
 /// What a long block reaches on an otherwise idle fabric.
-fn idle(name: &str, topology: &Topology) -> Result<String, Wrong> {
+fn idle(name: &str, topology: &Topology) -> Result<String, SimError> {
     const BLOCK: usize = 128 << 10;
     let (timing, topology) = (Timing::SRIO, topology.clone());
     let (endpoints, switches) = (topology.endpoints(), topology.switches());
     let time = Ground::Fabric { topology, timing }.time_of_block(BLOCK);
     let nanos =
-        time.map_err(|error| Wrong::Options(format!("--fabric {name}: {error}")))?.unwrap_or(1) as f64;
+        time.map_err(|error| SimError::Options(format!("--fabric {name}: {error}")))?.unwrap_or(1) as f64;
     let (rate, link) = (BLOCK as f64 * 8e9 / nanos, timing.speed());
     Ok(format!(
         "\nfabric {name}: {endpoints} endpoints, {switches} switches, links of {:.1} Gb/s; a block of 128 KiB through it while it is idle, to \
@@ -203,10 +202,10 @@ fn idle(name: &str, topology: &Topology) -> Result<String, Wrong> {
 }
 
 /// Why the run of that name failed.
-fn wrong(run: &str, error: ScenarioError) -> Wrong {
+fn wrong(run: &str, error: ScenarioError) -> SimError {
     match error {
-        ScenarioError::Broken(broken) => Wrong::Run(format!("{run}, {broken}")),
-        other => Wrong::Options(format!("{run}: {other}")),
+        ScenarioError::Broken(broken) => SimError::Run(format!("{run}, {broken}")),
+        other => SimError::Options(format!("{run}: {other}")),
     }
 }
 
@@ -225,7 +224,7 @@ mod tests {
             what: "message 3 came when message 2 was next".to_owned(),
             trace: vec!["an event".to_owned()],
         };
-        let Wrong::Run(text) = wrong("3 nodes", ScenarioError::Broken(Box::new(broken))) else { panic!() };
+        let SimError::Run(text) = wrong("3 nodes", ScenarioError::Broken(Box::new(broken))) else { panic!() };
         for part in ["3 nodes", "seed 4711", "message 3 came", "an event"] {
             assert!(text.contains(part), "{text}");
         }

@@ -28,10 +28,10 @@ impl Sim {
     pub(crate) fn option(&mut self, name: &str, arguments: &mut lexopt::Parser) -> Result<(), Failed> {
         let option = format!("--{name}");
         if !["compare", "seed", "time", "csv", "report"].contains(&name) {
-            self.unused.get_or_insert_with(|| option.clone());
+            self.excluded_option.get_or_insert_with(|| option.clone());
         }
         if ["latency", "jitter", "link", "host-link", "reorder"].contains(&name) {
-            self.of_wires.get_or_insert_with(|| option.clone());
+            self.wire_option.get_or_insert_with(|| option.clone());
         }
         match name {
             "reorder" => self.setup.physics.reorder = probability(REORDER),
@@ -140,7 +140,7 @@ fn traffic(text: &str) -> Result<Traffic, Failed> {
         "moving" => {
             let (share, every) = value.unwrap_or("0.8/5ms").split_once('/').ok_or_else(|| {
                 format!(
-                    "--traffic {text}: say which share and how long a node has it, such as moving=0.8/5ms"
+                    "--traffic {text}: give the share and the time that a node keeps it, such as moving=0.8/5ms"
                 )
             })?;
             let share = units::share("--traffic moving:", share)?;
@@ -149,7 +149,7 @@ fn traffic(text: &str) -> Result<Traffic, Failed> {
         }
         "bursty" => {
             let (on, off) = value.unwrap_or("2ms/8ms").split_once('/').ok_or_else(|| {
-                format!("--traffic {text}: say how long nodes send and pause, such as bursty=2ms/8ms")
+                format!("--traffic {text}: give how long nodes send and pause, such as bursty=2ms/8ms")
             })?;
             let time = |text| units::time("--traffic bursty:", text);
             Ok(Traffic::uniform().bursts(time(on)?, time(off)?))
@@ -178,7 +178,7 @@ fn routing(text: &str) -> Result<(Routing, usize), Failed> {
     }
 }
 
-/// As it is written.
+/// Its name on the command line.
 pub(super) fn routing_name(routing: Routing) -> &'static str {
     match routing {
         Routing::Direct => "direct",
@@ -203,7 +203,7 @@ fn policy(text: &str) -> Result<Choice, Failed> {
     }
 }
 
-/// As it is written.
+/// Its name on the command line.
 pub(super) fn policy_name(policy: Choice) -> &'static str {
     match policy {
         Choice::Adaptive(_) => "adaptive",

@@ -7,7 +7,7 @@ use pdbp_plots::{Axis, Plot, Scale, Shape, escape};
 use pdbp_sim::network::Report;
 
 use super::compare::Outcome;
-use super::{Series, Wrong};
+use super::{Series, SimError};
 
 const MEBIBYTE: f64 = 1024.0 * 1024.0;
 /// Width of a plot in pixels.
@@ -97,8 +97,8 @@ fn bars(these: &[&Outcome], title: &str, y: &str, scale: Scale, measure: fn(&Rep
 ///
 /// # Errors
 /// The file that cannot be written.
-pub(super) fn write(folder: &Path, text: &str, csv: &str, plots: &[File]) -> Result<(), Wrong> {
-    let failed = |path: &Path, error| Wrong::Run(format!("cannot write {}: {error}", path.display()));
+pub(super) fn write(folder: &Path, text: &str, csv: &str, plots: &[File]) -> Result<(), SimError> {
+    let failed = |path: &Path, error| SimError::Run(format!("cannot write {}: {error}", path.display()));
     std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
     let mut body = format!("<pre>{}</pre><div class=grid2>", escape(text));
     for (name, _) in plots {

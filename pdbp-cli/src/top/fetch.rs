@@ -25,16 +25,16 @@ pub(super) fn figures(address: &str) -> Result<ClusterFigures, Failed> {
         };
         format!("cannot get figures from {address}: {error}; {remedy}")
     })?;
-    let body = body(&answer).map_err(|what| format!("{address} serves no figures of a cluster: {what}"))?;
+    let body = body(&answer).map_err(|what| format!("{address} does not serve cluster figures: {what}"))?;
     serde_json::from_slice(body)
-        .map_err(|error| format!("{address} serves no figures that this version reads: {error}").into())
+        .map_err(|error| format!("{address} serves figures that this version cannot read: {error}").into())
 }
 
 fn get(address: &str, path: &str) -> io::Result<Vec<u8>> {
     let began = Instant::now();
     let mut stream = connect(address)?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    // By its IP address, which every endpoint takes: names have to be in its settings, since a page in a browser can make them up.
+    // Every endpoint accepts its IP address as the host. Names must be listed in its settings, since a page in a browser can forge them.
     let peer = stream.peer_addr()?;
     let host = SocketAddr::new(peer.ip(), peer.port());
     let secret = secret()?;
@@ -43,7 +43,7 @@ fn get(address: &str, path: &str) -> io::Result<Vec<u8>> {
     loop {
         let left = (2 * PATIENCE).saturating_sub(began.elapsed());
         if left.is_zero() {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "it has not answered in time"));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"));
         }
         stream.set_read_timeout(Some(left.min(PATIENCE)))?;
         match stream.read(&mut some) {
@@ -53,7 +53,7 @@ fn get(address: &str, path: &str) -> io::Result<Vec<u8>> {
             Err(error) => return Err(error),
         }
         if answer.len() > LONGEST {
-            return Err(io::Error::other("its answer does not end"));
+            return Err(io::Error::other("the answer is too long"));
         }
     }
 }
@@ -87,7 +87,7 @@ fn body(answer: &[u8]) -> Result<&[u8], String> {
     let head = match response.parse(answer) {
         Ok(httparse::Status::Complete(head)) => head,
         Ok(httparse::Status::Partial) => return Err("it broke off".to_owned()),
-        Err(error) => return Err(format!("no HTTP: {error}")),
+        Err(error) => return Err(format!("invalid HTTP: {error}")),
     };
     let body = answer.get(head..).unwrap_or(&[]);
     if response.code != Some(200) {
@@ -116,7 +116,7 @@ mod tests {
             (b"HTTP/1.1 503 Service Unavailable\r\n\r\n16 clients\n", "503 16 clients"),
             (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", "broke off"),
             (b"HTTP/1.1 200 OK\r\nConte", "broke off"),
-            (b"SSH-2.0-OpenSSH\r\n", "no HTTP"),
+            (b"SSH-2.0-OpenSSH\r\n", "invalid HTTP"),
         ] {
             assert!(body(answer).unwrap_err().contains(word));
         }

@@ -15,7 +15,7 @@ use crossterm::terminal::{
 use crossterm::{execute, queue};
 
 use super::super::Failed;
-use super::view::{Frame, Look, View};
+use super::view::{Frame, Style, View};
 use super::{Sample, Top};
 
 const KEYS: &str = "q quit   p pause   s sort   ↑ ↓ select a node   a all nodes";
@@ -44,13 +44,13 @@ impl Screen {
         for (y, (look, line)) in frame.lines.iter().enumerate() {
             queue!(out, MoveTo(0, y.min(usize::from(u16::MAX)) as u16), SetAttribute(Attribute::Reset))?;
             match look {
-                Look::Plain => {}
-                Look::Title => queue!(out, SetAttribute(Attribute::Bold))?,
-                Look::Head => queue!(out, SetAttribute(Attribute::Dim))?,
-                Look::Selected => queue!(out, SetAttribute(Attribute::Reverse))?,
-                Look::Alarm => queue!(out, SetForegroundColor(Color::Red))?,
+                Style::Plain => {}
+                Style::Title => queue!(out, SetAttribute(Attribute::Bold))?,
+                Style::Head => queue!(out, SetAttribute(Attribute::Dim))?,
+                Style::Selected => queue!(out, SetAttribute(Attribute::Reverse))?,
+                Style::Alarm => queue!(out, SetForegroundColor(Color::Red))?,
             }
-            // Spaces, since a line cleared behind its last column loses what stands there. The lines fill the screen.
+            // Pad with spaces: clearing a line from its last column erases that column. The lines fill the screen.
             queue!(out, Print(format!("{line:<width$}")), SetAttribute(Attribute::Reset))?;
         }
         queue!(out, EndSynchronizedUpdate)?;
@@ -65,7 +65,7 @@ impl Drop for Screen {
 }
 
 fn restore() {
-    // The terminal may be gone; there is nobody to tell.
+    // The terminal may be gone, so nobody could see an error.
     let _ = execute!(io::stdout(), EnableLineWrap, Show, LeaveAlternateScreen);
     let _ = disable_raw_mode();
 }
@@ -83,7 +83,7 @@ pub(super) fn run(top: &Top, first: Sample) -> Result<(), Failed> {
             screen.paint(&shown.frame(top, width, height), usize::from(width))?;
         }
         stale = event::poll(GLANCE)?;
-        if stale && shown.take(&event::read()?) == Wish::Quit {
+        if stale && shown.take(&event::read()?) == Action::Quit {
             return Ok(());
         }
         for sample in samples.try_iter() {
@@ -104,7 +104,7 @@ fn fetch_on(top: &Top) -> Receiver<Result<Sample, String>> {
             if sender.send(sample).is_err() {
                 return;
             }
-            // Slow answers do not add up to requests without a pause.
+            // Pause after slow answers too, so that requests do not follow each other at once.
             thread::sleep(interval.min(began.elapsed().saturating_sub(interval)));
         }
     });
@@ -112,7 +112,7 @@ fn fetch_on(top: &Top) -> Receiver<Result<Sample, String>> {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Wish {
+enum Action {
     Stay,
     Quit,
 }
@@ -155,16 +155,16 @@ impl Shown {
         true
     }
 
-    fn take(&mut self, event: &Event) -> Wish {
+    fn take(&mut self, event: &Event) -> Action {
         let Event::Key(KeyEvent {
             code, modifiers, kind: KeyEventKind::Press | KeyEventKind::Repeat, ..
         }) = event
         else {
-            return Wish::Stay;
+            return Action::Stay;
         };
         match code {
-            KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => return Wish::Quit,
-            KeyCode::Char('q') => return Wish::Quit,
+            KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => return Action::Quit,
+            KeyCode::Char('q') => return Action::Quit,
             KeyCode::Char('p' | ' ') => self.view.paused = !self.view.paused,
             KeyCode::Char('s') => self.view.sort = self.view.sort.next(),
             KeyCode::Char('a') | KeyCode::Esc => self.view.node = None,
@@ -172,7 +172,7 @@ impl Shown {
             KeyCode::Down | KeyCode::Char('j') => self.select(1),
             _ => {}
         }
-        Wish::Stay
+        Action::Stay
     }
 
     /// Selects the node above or below; with none selected, the last or the first.
@@ -198,7 +198,7 @@ mod tests {
         Shown { before: None, now, trouble: None, view: View::default(), order: vec![4, 2, 7] }
     }
 
-    fn press(shown: &mut Shown, code: KeyCode) -> Wish {
+    fn press(shown: &mut Shown, code: KeyCode) -> Action {
         shown.take(&Event::Key(KeyEvent::new(code, KeyModifiers::NONE)))
     }
 
@@ -214,7 +214,7 @@ mod tests {
             (KeyCode::Esc, None),
             (KeyCode::Char('k'), Some(7)),
         ] {
-            assert_eq!(press(&mut shown, code), Wish::Stay);
+            assert_eq!(press(&mut shown, code), Action::Stay);
             assert_eq!(shown.view.node, node, "{code:?}");
         }
         press(&mut shown, KeyCode::Char('p'));
@@ -222,8 +222,8 @@ mod tests {
         press(&mut shown, KeyCode::Char(' '));
         assert!(!shown.view.paused && shown.next(Err("late".to_owned())));
         assert_eq!(shown.trouble.as_deref(), Some("late"));
-        assert_eq!(press(&mut shown, KeyCode::Char('q')), Wish::Quit);
+        assert_eq!(press(&mut shown, KeyCode::Char('q')), Action::Quit);
         let control = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-        assert_eq!(shown.take(&Event::Key(control)), Wish::Quit);
+        assert_eq!(shown.take(&Event::Key(control)), Action::Quit);
     }
 }

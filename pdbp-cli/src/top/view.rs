@@ -56,7 +56,7 @@ pub(super) struct View {
 
 /// How a line looks on a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum Style {
     Plain,
     Title,
     Head,
@@ -67,7 +67,7 @@ pub(super) enum Look {
 /// Lines no wider than requested.
 #[derive(Debug, Default)]
 pub(super) struct Frame {
-    pub(super) lines: Vec<(Look, String)>,
+    pub(super) lines: Vec<(Style, String)>,
     /// The nodes in the order shown.
     pub(super) order: Vec<u16>,
 }
@@ -113,7 +113,7 @@ impl View {
         let mut nodes = nodes(before, now);
         nodes.sort_by(|a, b| self.compare(a.key(), b.key()));
         frame.order = nodes.iter().map(|n| n.report.node).collect();
-        frame.lines.push((Look::Title, self.title(top, now)));
+        frame.lines.push((Style::Title, self.title(top, now)));
         let rows = self.rows(before, now);
         let links = links::lines(self.node, before, now);
         let table = self.height.map_or(links.len(), |height| links.len().min((height / 4).max(2)));
@@ -123,18 +123,18 @@ impl View {
         let shown_nodes = room.map_or(nodes.len(), |room| nodes.len().min((room / 2).max(1)));
         let extra = width.saturating_sub(WIDTH).min(40);
         self.put_nodes(&mut frame, &nodes, shown_nodes, extra);
-        frame.lines.push((Look::Plain, String::new()));
+        frame.lines.push((Style::Plain, String::new()));
         let shown_rows = room.map_or(rows.len(), |room| rows.len().min(room.saturating_sub(shown_nodes + 1)));
         put_rows(&mut frame, &rows, shown_rows, extra);
         links::put(&mut frame, &links, table, extra);
         let most = if self.height.is_some() { 1 } else { usize::MAX };
-        frame.lines.extend(slow.into_iter().take(most).map(|line| (Look::Plain, line)));
-        frame.lines.extend(faults.into_iter().take(most).map(|line| (Look::Alarm, line)));
+        frame.lines.extend(slow.into_iter().take(most).map(|line| (Style::Plain, line)));
+        frame.lines.extend(faults.into_iter().take(most).map(|line| (Style::Alarm, line)));
         if let (Some(height), Some(footer)) = (self.height, &self.footer) {
             frame.lines.truncate(height.saturating_sub(1));
             let missing = (height - 1).saturating_sub(frame.lines.len());
-            frame.lines.extend((0..missing).map(|_| (Look::Plain, String::new())));
-            frame.lines.push((Look::Head, footer.clone()));
+            frame.lines.extend((0..missing).map(|_| (Style::Plain, String::new())));
+            frame.lines.push((Style::Head, footer.clone()));
         }
         for (_, line) in &mut frame.lines {
             *line = cut(line, width);
@@ -166,9 +166,9 @@ impl View {
     fn put_nodes(&self, frame: &mut Frame, nodes: &[NodeLine<'_>], shown: usize, extra: usize) {
         let wide = 8 + extra.min(24);
         let gap = wide + 27;
-        frame.lines.push((Look::Head, format!("{:gap$}    blocks/s  messages/s     bytes/s", "")));
+        frame.lines.push((Style::Head, format!("{:gap$}    blocks/s  messages/s     bytes/s", "")));
         frame.lines.push((
-            Look::Head,
+            Style::Head,
             format!(
                 "{:<wide$} {:<6} {:>5} {:>4} {:>4} {:>4} {:>5} {:>5} {:>5} {:>5} {:>5} {:>5} {:>6}",
                 "node",
@@ -191,21 +191,21 @@ impl View {
         let first = selected.map_or(0, |at| (at + 1).saturating_sub(shown));
         for line in nodes.iter().skip(first).take(shown) {
             let look = match line.report.state {
-                _ if self.node == Some(line.report.node) => Look::Selected,
-                NodeState::Up => Look::Plain,
-                NodeState::Silent | NodeState::Failed => Look::Alarm,
+                _ if self.node == Some(line.report.node) => Style::Selected,
+                NodeState::Up => Style::Plain,
+                NodeState::Silent | NodeState::Failed => Style::Alarm,
             };
             frame.lines.push((look, line.text(wide)));
         }
         if shown < nodes.len() {
-            frame.lines.push((Look::Plain, format!("… {} nodes more", nodes.len() - shown)));
+            frame.lines.push((Style::Plain, format!("… {} more nodes", nodes.len() - shown)));
         }
     }
 
     fn rows<'a>(&self, before: &'a ClusterFigures, now: &'a ClusterFigures) -> Vec<RowLine<'a>> {
         let mut rows = Vec::new();
         for report in now.nodes.iter().filter(|n| self.node.is_none_or(|only| only == n.node)) {
-            // Of a node that has failed nothing is in use any more.
+            // A failed node no longer uses anything.
             let Some(figures) = report.figures.as_ref().filter(|_| report.state != NodeState::Failed) else {
                 continue;
             };
@@ -353,17 +353,17 @@ fn put_rows(frame: &mut Frame, rows: &[RowLine<'_>], shown: usize, extra: usize)
     let (label, bar) = (17 + extra / 2, 5 + extra / 4);
     let wide = bar + 5;
     frame.lines.push((
-        Look::Head,
+        Style::Head,
         format!(
             "{:<label$} {:<wide$} {:<wide$} {:>5} {:>5} {:>5} {:>5} {:>6} {:>4}",
             "row", "DF", "SU", "RSR", "blk/s", "msg/s", "byt/s", "stalls", "wait"
         ),
     ));
     for row in rows.iter().take(shown) {
-        frame.lines.push((Look::Plain, row.text(label, bar)));
+        frame.lines.push((Style::Plain, row.text(label, bar)));
     }
     if shown < rows.len() {
-        frame.lines.push((Look::Plain, format!("… {} rows more", rows.len() - shown)));
+        frame.lines.push((Style::Plain, format!("… {} more rows", rows.len() - shown)));
     }
 }
 
@@ -374,7 +374,7 @@ fn slow(before: &ClusterFigures, now: &ClusterFigures) -> Vec<String> {
         let old = earlier(before, figures)?;
         let copied = figures.copied.saturating_sub(old.copied);
         let rate = short(copied as f64 / seconds(old, figures));
-        (copied > 0).then(|| format!("{}: readers do not keep up: {rate} messages/s copied", node.name))
+        (copied > 0).then(|| format!("{}: readers fall behind: {rate} messages/s copied", node.name))
     });
     lines.collect()
 }

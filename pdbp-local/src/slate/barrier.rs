@@ -5,13 +5,13 @@
 //! barrier, and a checksum of the calls by [notes](super::notes) that its member has begun before.
 
 use super::super::sync::{AtomicU64, Ordering, fence, spin_loop};
-use super::{End, LINE, MOST_MEMBERS};
+use super::{End, LINE, MAX_MEMBERS};
 
-const _: () = assert!(MOST_MEMBERS == u64::BITS as usize);
+const _: () = assert!(MAX_MEMBERS == u64::BITS as usize);
 
 /// The state of a barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Met {
+pub enum BarrierState {
     /// All members have reached it.
     All,
     /// This member has not, nor perhaps have others.
@@ -67,11 +67,11 @@ impl Barriers {
 
 impl End {
     /// Arrives at the next barrier. Its number must be the same at all members, and differ from those of the two before; a member that arrives
-    /// at a barrier with another number is [detected](Met::Another). Also returns whom to wake.
+    /// at a barrier with another number is [detected](BarrierState::Another). Also returns whom to wake.
     ///
     /// Everything put before this is visible to all members that have passed the barrier.
     #[inline]
-    pub fn arrive(&mut self, number: u32) -> (Met, Sleepers) {
+    pub fn arrive(&mut self, number: u32) -> (BarrierState, Sleepers) {
         let barriers = &mut self.barriers;
         barriers.is_odd = !barriers.is_odd;
         let place = &mut barriers.numbers[usize::from(barriers.is_odd)];
@@ -82,19 +82,19 @@ impl End {
             // Pairs with the load in `word_of`.
             own.store(word, Ordering::Release);
         }
-        // Pairs with the fence in `doze`, and with the other members' fences here. Of all who arrive, the one whose fence comes last sees all
+        // Pairs with the fence in `announce_sleep`, and with the other members' fences here. Of all who arrive, the one whose fence comes last sees all
         // others, and all sleepers; or a member about to sleep has its fence after that one, and sees that all have arrived.
         fence(Ordering::SeqCst);
         let met = self.met();
-        let others = if met == Met::All { !super::bit(self.rank) } else { 0 };
+        let others = if met == BarrierState::All { !super::bit(self.rank) } else { 0 };
         (met, Sleepers(self.slate.take_sleepers(others)))
     }
 
-    /// Polls the barrier that this member has reached up to `looks` times, and does nothing else.
+    /// Polls the barrier that this member has reached up to `polls` times, and does nothing else.
     #[inline]
-    pub fn meet(&mut self, looks: u32) -> Met {
-        for _ in 1..looks {
-            let Met::Missing(_) = self.met() else { break };
+    pub fn meet(&mut self, polls: u32) -> BarrierState {
+        for _ in 1..polls {
+            let BarrierState::Missing(_) = self.met() else { break };
             spin_loop();
         }
         self.met()
@@ -113,7 +113,7 @@ impl End {
     }
 
     #[inline]
-    fn met(&mut self) -> Met {
+    fn met(&mut self) -> BarrierState {
         let number = self.barriers.number();
         let expected = u64::from(number) | u64::from(self.notes.history()) << 32;
         while self.barriers.first_missing < self.slate.members {
@@ -121,20 +121,20 @@ impl End {
             if rank != self.rank {
                 let word = self.word_of(rank);
                 if word as u32 == self.barriers.before {
-                    return Met::Missing(rank);
+                    return BarrierState::Missing(rank);
                 }
                 if word as u32 != number {
-                    return Met::Another { rank, number: word as u32 };
+                    return BarrierState::Another { rank, number: word as u32 };
                 }
                 if word != expected {
-                    return Met::Parted(rank);
+                    return BarrierState::Parted(rank);
                 }
             }
             self.barriers.first_missing += 1;
         }
         // All have completed their earlier calls.
         self.notes.are_read();
-        Met::All
+        BarrierState::All
     }
 
     /// The word of a member for the last barrier.

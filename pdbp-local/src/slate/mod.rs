@@ -28,15 +28,15 @@ use super::stores::StoreTimes;
 use super::sync::{AtomicU64, Ordering, fence, spin_loop, zeros};
 use super::words::{Stores, load_lines, store_lines};
 use barrier::Barriers;
-pub use barrier::{Met, Sleepers};
-pub use notes::Noted;
+pub use barrier::{BarrierState, Sleepers};
 use notes::Notes;
+pub use notes::NotesState;
 
 /// The most messages in flight from one member to another.
 pub const SLOTS: usize = 16;
 /// The most members of a group with a slate: a member polls the flags of all others in turn, and each member has a bit in the word that records
 /// who sleeps.
-pub const MOST_MEMBERS: usize = 64;
+pub const MAX_MEMBERS: usize = 64;
 /// The length from which a message is stored by whole cache lines, with one of two [kinds of stores](super::stores).
 const LONG: usize = 4 << 10;
 /// Bytes that are copied out of a slot at a time before they are combined.
@@ -60,7 +60,7 @@ enum Memory {
 }
 
 impl Slate {
-    /// Makes a slate on the heap, for messages of up to `longest` bytes. Returns `None` for fewer than 1 or more than [`MOST_MEMBERS`] members,
+    /// Makes a slate on the heap, for messages of up to `longest` bytes. Returns `None` for fewer than 1 or more than [`MAX_MEMBERS`] members,
     /// or if there is no memory for it.
     pub fn new(members: usize, longest: usize) -> Option<Arc<Self>> {
         let (slot_words, length) = lengths(members, longest)?;
@@ -167,7 +167,7 @@ fn lengths(members: usize, longest: usize) -> Option<(usize, usize)> {
     let rings = members.checked_mul(members)?.checked_mul(ring_words(slot_words))?;
     let notes = members.checked_mul(notes::member_words(slot_words))?;
     let length = rings.checked_add(notes)?.checked_add(members.checked_add(1)?.checked_mul(LINE)?)?;
-    (1..=MOST_MEMBERS).contains(&members).then_some((slot_words, length))
+    (1..=MAX_MEMBERS).contains(&members).then_some((slot_words, length))
 }
 
 /// The outcome of putting a message on a slate.
@@ -256,7 +256,7 @@ impl End {
         counts.put += 1;
         // Pairs with the load in `take`.
         flag.store(flag_of(counts.put, length), Ordering::Release);
-        // Pairs with the fence in `doze`: either this sees that the reader sleeps, or the reader sees the flag.
+        // Pairs with the fence in `announce_sleep`: either this sees that the reader sleeps, or the reader sees the flag.
         fence(Ordering::SeqCst);
         if self.slate.take_sleepers(bit(to)) == 0 { Put::Done } else { Put::Wake }
     }
@@ -292,26 +292,26 @@ impl End {
         false
     }
 
-    /// Polls up to `looks` times whether a message from one member has arrived, and does nothing else. Returns whether it has.
+    /// Polls up to `polls` times whether a message from one member has arrived, and does nothing else. Returns whether it has.
     #[inline]
-    pub fn watch(&self, from: usize, looks: u32) -> bool {
-        (0..looks).any(|_| {
-            let has_come = self.has_come_from(from);
-            if !has_come {
+    pub fn watch(&self, from: usize, polls: u32) -> bool {
+        (0..polls).any(|_| {
+            let has_message = self.has_message_from(from);
+            if !has_message {
                 spin_loop();
             }
-            has_come
+            has_message
         })
     }
 
     /// Whether there is a message to [`take`](Self::take).
     #[inline]
-    pub fn has_come(&self) -> bool {
-        (0..self.slate.members).any(|from| self.has_come_from(from))
+    pub fn has_message(&self) -> bool {
+        (0..self.slate.members).any(|from| self.has_message_from(from))
     }
 
     #[inline]
-    fn has_come_from(&self, from: usize) -> bool {
+    fn has_message_from(&self, from: usize) -> bool {
         let Some(counts) = self.counts.get(from) else { return false };
         let slot = self.slate.slot(from, self.rank, counts.taken);
         // `take` checks again, and orders what it reads.
@@ -319,22 +319,22 @@ impl End {
     }
 
     /// Announces that this member is about to sleep. Returns whether it may: no message has arrived, a barrier at which it waits is incomplete,
-    /// and so are the notes for which it waits. If so, it must [`rouse`](Self::rouse) itself afterwards.
-    pub fn doze(&self) -> bool {
+    /// and so are the notes for which it waits. If so, it must [`cancel_sleep`](Self::cancel_sleep) afterwards.
+    pub fn announce_sleep(&self) -> bool {
         if let Some(asleep) = self.slate.asleep() {
             asleep.fetch_or(bit(self.rank), Ordering::Relaxed);
         }
         // Pairs with the fences in `put`, `arrive` and `write_note`.
         fence(Ordering::SeqCst);
-        let may_sleep = !self.has_come() && !self.may_pass() && !self.may_read();
+        let may_sleep = !self.has_message() && !self.may_pass() && !self.may_read();
         if !may_sleep {
-            self.rouse();
+            self.cancel_sleep();
         }
         may_sleep
     }
 
     /// Announces that this member no longer sleeps.
-    pub fn rouse(&self) {
+    pub fn cancel_sleep(&self) {
         if let Some(asleep) = self.slate.asleep() {
             asleep.fetch_and(!bit(self.rank), Ordering::Relaxed);
         }
@@ -342,8 +342,8 @@ impl End {
 }
 
 fn bit(rank: usize) -> u64 {
-    // Ranks are below `MOST_MEMBERS`.
-    1 << (rank % MOST_MEMBERS)
+    // Ranks are below `MAX_MEMBERS`.
+    1 << (rank % MAX_MEMBERS)
 }
 
 /// A message in its slot. A misbehaving writer can change it at any time: data that is read twice may differ.

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A member records in `done` how many such calls it has finished, and overwrites a note only once all have finished the call that it belonged
-//! to: a member is at most [`AHEAD`] calls ahead. A call in which all write, and a barrier, imply the same for all calls before.
+//! to: a member is at most [`HISTORY`] calls ahead. A call in which all write, and a barrier, imply the same for all calls before.
 
 use pdbp_core::collective::Writers;
 
@@ -18,16 +18,16 @@ use super::{End, LINE, Slate, Sleepers, WORD, copy_in, copy_out};
 
 /// Words of a note, with room for 512 bytes; fewer in slates for shorter messages. A broadcast of 1 KiB between two members takes 0.94 us in
 /// this way, and 0.81 by a message.
-const MOST_WORDS: usize = (HEAD + 512 / WORD).next_multiple_of(LINE);
+const MAX_WORDS: usize = (HEAD + 512 / WORD).next_multiple_of(LINE);
 /// Notes per member. Half of them would do; those of earlier calls tell in which call members differed.
 const NOTES: usize = 16;
-const AHEAD: u64 = NOTES as u64 / 2;
+const HISTORY: u64 = NOTES as u64 / 2;
 /// Words in front of the data: one more than is used, so that long loads do not straddle cache lines.
 const HEAD: usize = 4;
 
 /// Who has written its note in the last call by notes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Noted {
+pub enum NotesState {
     /// All of the call's writers.
     All,
     /// This member has not, nor perhaps have others.
@@ -50,22 +50,13 @@ pub(super) struct Notes {
     first_missing: usize,
     end: usize,
     /// This member has begun the last call, and not ended it.
-    is_under_way: bool,
+    is_open: bool,
 }
 
 impl Notes {
     pub(super) fn new() -> Self {
         let (number, sum, calls, done) = (0, 0, [[0; 2]; NOTES], 0);
-        Self {
-            number,
-            sum,
-            calls,
-            done,
-            writers: Writers::All,
-            first_missing: 0,
-            end: 0,
-            is_under_way: false,
-        }
+        Self { number, sum, calls, done, writers: Writers::All, first_missing: 0, end: 0, is_open: false }
     }
 
     /// A checksum that is the same at all members that have made the same calls by notes.
@@ -94,7 +85,7 @@ fn place(number: u64) -> usize {
 
 /// The words of all notes of a member, with its `done`, in a slate with slots of `slot_words`.
 pub(super) fn member_words(slot_words: usize) -> usize {
-    LINE + NOTES * slot_words.min(MOST_WORDS)
+    LINE + NOTES * slot_words.min(MAX_WORDS)
 }
 
 impl Slate {
@@ -108,7 +99,7 @@ impl Slate {
         self.line(self.notes(rank), 1).first()
     }
 
-    /// How often it has [gone on](End::go_on).
+    /// How often it has [progressed](End::mark_progress).
     fn steps(&self, rank: usize) -> Option<&AtomicU64> {
         self.line(self.notes(rank), 2).get(1)
     }
@@ -116,7 +107,7 @@ impl Slate {
     /// A note: its flag, the words that describe the call, and its data.
     #[inline]
     fn note(&self, rank: usize, number: u64) -> Option<(&AtomicU64, [&AtomicU64; 2], &[AtomicU64])> {
-        let words = self.slot_words.min(MOST_WORDS);
+        let words = self.slot_words.min(MAX_WORDS);
         let note = self.line(self.notes(rank) + LINE + place(number) * words, words);
         let ([flag, call @ .., _], body) = note.split_first_chunk::<HEAD>()?;
         Some((flag, call.each_ref(), body))
@@ -126,13 +117,13 @@ impl Slate {
 impl End {
     /// The most bytes of data in a note.
     pub fn longest_note(&self) -> usize {
-        (self.slate.slot_words.min(MOST_WORDS) - HEAD) * WORD
+        (self.slate.slot_words.min(MAX_WORDS) - HEAD) * WORD
     }
 
     /// The member that must first read what this one has written, if any; `None` if this member may write in another call.
     #[inline]
     pub fn unread_by(&mut self) -> Option<usize> {
-        if self.notes.number - self.notes.done < AHEAD { None } else { self.last_to_read() }
+        if self.notes.number - self.notes.done < HISTORY { None } else { self.last_to_read() }
     }
 
     fn last_to_read(&mut self) -> Option<usize> {
@@ -144,7 +135,7 @@ impl End {
         };
         let (done, rank) = (0..self.slate.members).filter(|rank| *rank != self.rank).map(done).min()?;
         self.notes.done = self.notes.done.max(done);
-        (number - self.notes.done >= AHEAD).then_some(rank)
+        (number - self.notes.done >= HISTORY).then_some(rank)
     }
 
     /// Begins the next call by notes. All members begin the same calls, described by `call`, in the same order, and do not write before they
@@ -157,7 +148,7 @@ impl End {
         if let Some(last) = notes.calls.get_mut(place(notes.number)) {
             *last = call;
         }
-        (notes.writers, notes.is_under_way) = (writers, true);
+        (notes.writers, notes.is_open) = (writers, true);
         (notes.first_missing, notes.end) = match writers {
             Writers::One(rank) => (rank, rank + 1),
             Writers::AllBut(_) | Writers::All => (0, self.slate.members),
@@ -177,31 +168,31 @@ impl End {
             // Pairs with the loads in `noted` and `differing`.
             flag.store(notes.flag(), Ordering::Release);
         }
-        // Pairs with the fence in `doze`, and with the other members' fences here, as in `arrive`. Of all who write, the one whose fence comes
+        // Pairs with the fence in `announce_sleep`, and with the other members' fences here, as in `arrive`. Of all who write, the one whose fence comes
         // last sees all other notes, and all sleepers; or a member about to sleep has its fence after that one, and sees all notes.
         fence(Ordering::SeqCst);
         let others = !super::bit(self.rank);
-        let is_last = self.slate.has_sleepers(others) && self.noted() == Noted::All;
+        let is_last = self.slate.has_sleepers(others) && self.noted() == NotesState::All;
         Sleepers(if is_last { self.slate.take_sleepers(others) } else { 0 })
     }
 
-    /// Polls up to `looks` times whether all writers have written, and does nothing else.
+    /// Polls up to `polls` times whether all writers have written, and does nothing else.
     #[inline]
-    pub fn look_for_notes(&mut self, looks: u32) -> Noted {
-        for _ in 1..looks {
-            let Noted::Missing(_) = self.noted() else { break };
+    pub fn poll_notes(&mut self, polls: u32) -> NotesState {
+        for _ in 1..polls {
+            let NotesState::Missing(_) = self.noted() else { break };
             spin_loop();
         }
         self.noted()
     }
 
     /// The number of members, among those still to be checked in the last call, that have not been found to have written.
-    pub fn notes_to_come(&self) -> usize {
+    pub fn missing_notes(&self) -> usize {
         self.notes.end - self.notes.first_missing
     }
 
     /// The writers that have not written in the last call.
-    pub fn without_note(&self) -> impl Iterator<Item = usize> {
+    pub fn missing_writers(&self) -> impl Iterator<Item = usize> {
         let others = (self.notes.first_missing..self.notes.end).filter(|rank| *rank != self.rank);
         let writers = others.filter(|rank| self.notes.writers.contains(*rank));
         writers.filter(|rank| {
@@ -214,11 +205,11 @@ impl End {
 
     /// Whether this member waits for notes and need not.
     pub(super) fn may_read(&self) -> bool {
-        self.notes.is_under_way && self.without_note().next().is_none()
+        self.notes.is_open && self.missing_writers().next().is_none()
     }
 
     #[inline]
-    fn noted(&mut self) -> Noted {
+    fn noted(&mut self) -> NotesState {
         let Self { slate, rank: own, notes, .. } = self;
         while notes.first_missing < notes.end {
             let rank = notes.first_missing;
@@ -229,19 +220,19 @@ impl End {
                 // Pairs with the store in `write_note`.
                 let flag = flag.load(Ordering::Acquire);
                 if flag >> 32 != number_of(notes.number) {
-                    return Noted::Missing(rank);
+                    return NotesState::Missing(rank);
                 }
                 let call = words.map(|word| word.load(Ordering::Relaxed));
                 if flag != notes.flag() || notes.calls.get(place(notes.number)) != Some(&call) {
-                    return Noted::Differs(rank);
+                    return NotesState::Differs(rank);
                 }
             }
             notes.first_missing += 1;
         }
-        Noted::All
+        NotesState::All
     }
 
-    /// Copies the bytes of a member's note from `at` on, until the note or `into` ends. All [must have written](Noted::All).
+    /// Copies the bytes of a member's note from `at` on, until the note or `into` ends. All [must have written](NotesState::All).
     #[inline]
     pub fn read_note(&self, rank: usize, at: usize, into: &mut [u8]) {
         let Some((.., body)) = self.slate.note(rank, self.notes.number) else { return };
@@ -262,7 +253,7 @@ impl End {
     #[inline]
     pub fn end_note(&mut self) {
         let notes = &mut self.notes;
-        notes.is_under_way = false;
+        notes.is_open = false;
         if notes.writers == Writers::All {
             // All have begun this call, so they have finished those before.
             notes.done = notes.number - 1;
@@ -273,35 +264,35 @@ impl End {
         }
     }
 
-    /// Whether the note that a member wrote in the last call by notes still stands, and was not [taken back](Self::take_back). If so, what was
+    /// Whether the note that a member wrote in the last call by notes is still valid, and was not [revoked](Self::revoke_notes). If so, what was
     /// read before from the member's memory was valid at the time.
-    pub fn stands(&self, rank: usize) -> bool {
-        // Pairs with the fence in `take_back`: if the note stands, what was read before had not been overwritten since.
+    pub fn is_valid(&self, rank: usize) -> bool {
+        // Pairs with the fence in `revoke_notes`: if the note still stands, what was read before had not been overwritten since.
         fence(Ordering::SeqCst);
         let note = self.slate.note(rank, self.notes.number);
         note.is_some_and(|(flag, ..)| flag.load(Ordering::Acquire) == self.notes.flag())
     }
 
     /// Takes back all notes: addresses in them are no longer valid. For a member that gives up a call.
-    pub fn take_back(&self) {
+    pub fn revoke_notes(&self) {
         for number in 0..NOTES as u64 {
             if let Some((flag, ..)) = self.slate.note(self.rank, number) {
                 flag.store(0, Ordering::Release);
             }
         }
-        // Pairs with the fence in `stands`.
+        // Pairs with the fence in `is_valid`.
         fence(Ordering::SeqCst);
     }
 
     /// Tells the members that wait for this one's next note that it makes progress in a call.
-    pub fn go_on(&self) {
+    pub fn mark_progress(&self) {
         if let Some(steps) = self.slate.steps(self.rank) {
             // Publishes nothing else.
             steps.store(steps.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         }
     }
 
-    /// A number that changes when any member [goes on](Self::go_on).
+    /// A number that changes when any member [progresses](Self::mark_progress).
     pub fn steps(&self) -> u64 {
         let steps = (0..self.slate.members).filter_map(|rank| self.slate.steps(rank));
         steps.fold(0, |sum, steps| sum.wrapping_add(steps.load(Ordering::Relaxed)))
@@ -311,7 +302,7 @@ impl End {
     /// member, and its call. Members may be ahead of this one.
     pub fn differing(&self, number: u32) -> Option<(usize, [u64; 2])> {
         let own = self.notes.number;
-        let numbers = own.saturating_sub(AHEAD - 1).max(1)..=own + AHEAD;
+        let numbers = own.saturating_sub(HISTORY - 1).max(1)..=own + HISTORY;
         let others = (0..self.slate.members).filter(|rank| *rank != self.rank);
         numbers.flat_map(|at| others.clone().map(move |rank| (at, rank))).find_map(|(at, rank)| {
             let (flag, words, _) = self.slate.note(rank, at)?;

@@ -7,7 +7,7 @@ use crate::library::{Opened, SUCCESS};
 use crate::process::Gate;
 
 /// Asks MPI's own query functions, if it has them.
-pub(super) fn knows_devices(gate: &Gate) -> bool {
+pub(super) fn is_device_aware(gate: &Gate) -> bool {
     type Query = unsafe extern "C" fn() -> c_int;
     type QueryKind = unsafe extern "C" fn(c_int, *mut c_int) -> c_int;
     /// `MPIX_GPU_SUPPORT_CUDA` of MPICH.

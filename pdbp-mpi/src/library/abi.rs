@@ -65,7 +65,7 @@ pub(crate) struct Constants {
 }
 
 /// Bytes of the longest status.
-pub(crate) const MOST_STATUS_BYTES: usize = 32;
+pub(crate) const MAX_STATUS_BYTES: usize = 32;
 
 /// Finds a symbol of a library; null if there is none.
 pub(super) type Find<'a> = &'a dyn Fn(&CStr) -> *mut c_void;
@@ -195,7 +195,7 @@ pub(super) fn linked() -> Result<(Functions, Constants), String> {
             unsafe { ffi::$name }
         };
     }
-    const { assert!(size_of::<ffi::MPI_Status>() <= MOST_STATUS_BYTES) };
+    const { assert!(size_of::<ffi::MPI_Status>() <= MAX_STATUS_BYTES) };
     let constants = Constants {
         world: constant!(RSMPI_COMM_WORLD),
         own: constant!(RSMPI_COMM_SELF),

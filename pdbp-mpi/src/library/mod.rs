@@ -21,7 +21,7 @@ use std::str::FromStr;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use abi::Abi;
-pub(crate) use abi::{Constants, MOST_STATUS_BYTES};
+pub(crate) use abi::{Constants, MAX_STATUS_BYTES};
 #[cfg(feature = "mpi-linked")]
 use launcher::Launched;
 pub use launcher::Launcher;

@@ -129,7 +129,7 @@ pub(super) fn search(
     launcher: Option<Launcher>,
     library: &Library,
 ) -> Result<Loaded, LibraryError> {
-    let folders = launcher.map(|_| beside_launcher()).unwrap_or_default();
+    let folders = launcher.map(|_| launcher_folders()).unwrap_or_default();
     let mut tried = Vec::new();
     for (kind, names) in known {
         let beside = folders.iter().flat_map(|folder| names.iter().map(|name| folder.join(path_of(name))));
@@ -162,7 +162,7 @@ pub(super) fn search(
 }
 
 /// Library folders next to the launcher that started this process, and next to those in `PATH`.
-fn beside_launcher() -> Vec<PathBuf> {
+fn launcher_folders() -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let in_path = std::env::split_paths(&path)
         .flat_map(|folder| ["mpirun", "mpiexec"].map(|name| folder.join(name)))
@@ -242,7 +242,7 @@ pub(super) fn kind(find: abi::Find, version: &str) -> Result<(Kind, Abi), String
         Some(1) => return Ok((Kind::Standard, Abi::Standard)),
         Some(other) => {
             return Err(format!(
-                "it has version {other} of MPI's standard ABI, and 1 is known here; name the libmpi.so beside it"
+                "it has version {other} of MPI's standard ABI, but only version 1 is supported; name the libmpi.so beside it"
             ));
         }
         None => {}
@@ -256,7 +256,7 @@ pub(super) fn kind(find: abi::Find, version: &str) -> Result<(Kind, Abi), String
     match number_after(version, "MPICH Version:") {
         Some(old) if old < (3, 1) => Err("MPICH 3.1 is the oldest that can be loaded".to_owned()),
         _ if is_of_mpich => Ok((Kind::Mpich, Abi::Mpich)),
-        _ => Err("it is neither Open MPI nor of MPICH's family, and has no ABI of MPI 5".to_owned()),
+        _ => Err("it is neither Open MPI nor an MPICH derivative, and lacks the MPI 5 ABI".to_owned()),
     }
 }
 

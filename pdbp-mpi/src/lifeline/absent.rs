@@ -15,7 +15,7 @@ impl Lifelines {
 
     pub(crate) fn settle(&mut self, _patience: Duration) {}
 
-    pub(crate) fn look(&mut self) -> Vec<usize> {
+    pub(crate) fn poll(&mut self) -> Vec<usize> {
         Vec::new()
     }
 }

@@ -16,25 +16,25 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// The least and the longest pause after all addresses have failed.
 const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(60)];
 /// Pause between two polls while a process starts.
-const NAP: Duration = Duration::from_micros(200);
+const POLL_PAUSE: Duration = Duration::from_micros(200);
 /// TCP keepalive: the silence before the first probe, the number of probes, and the interval between them.
 const PROBES: (Duration, u32, Duration) = (Duration::from_secs(10), 4, Duration::from_secs(5));
 /// The most callers that have not identified themselves yet.
-const MOST_GUESTS: usize = 256;
+const MAX_INBOUND: usize = 256;
 /// The greeter's secret, and that of the greeted process.
 const GREETING: usize = 16;
 /// What a caller sends once it has the answer.
 const HELD: u8 = 1;
 
 /// A connection on which a greeting is expected.
-struct Greeted {
+struct Inbound {
     stream: TcpStream,
     since: Instant,
     bytes: [u8; GREETING],
     come: usize,
 }
 
-impl Greeted {
+impl Inbound {
     fn new(stream: TcpStream) -> Self {
         Self { stream, since: Instant::now(), bytes: [0; GREETING], come: 0 }
     }
@@ -64,7 +64,7 @@ enum Line {
     Missing(Option<Instant>),
     Calling(TcpStream, Instant),
     /// Connected and greeted; the answer is awaited.
-    Answering(Greeted),
+    Answering(Inbound),
     /// This end has answered, and does not know yet whether the caller has given up in the meantime.
     Answered(TcpStream),
     Held(TcpStream),
@@ -85,7 +85,7 @@ struct Peer {
 pub(crate) struct Lifelines {
     secret: u64,
     listener: Option<TcpListener>,
-    guests: Vec<Greeted>,
+    inbound: Vec<Inbound>,
     peers: Vec<Peer>,
 }
 
@@ -103,7 +103,7 @@ impl Lifelines {
                 own_addresses().into_iter().map(|own| u64::from(port) << 32 | u64::from(own.to_bits()));
             std::iter::once(secret).chain(words).zip(&mut offer).for_each(|(word, place)| *place = word);
         }
-        (Self { secret, listener, guests: Vec::new(), peers: Vec::new() }, offer)
+        (Self { secret, listener, inbound: Vec::new(), peers: Vec::new() }, offer)
     }
 
     /// Learns the others' offers, by rank, and begins to call them.
@@ -138,33 +138,33 @@ impl Lifelines {
         let since = Instant::now();
         let is_settled = |peer: &Peer| matches!(peer.line, Line::Held(_) | Line::Cut);
         while !self.peers.iter().all(is_settled) && since.elapsed() < patience {
-            self.look();
-            std::thread::sleep(NAP);
+            self.poll();
+            std::thread::sleep(POLL_PAUSE);
         }
     }
 
     /// Advances the connections under way, and returns the processes whose connections have ended since the last call.
-    pub(crate) fn look(&mut self) -> Vec<usize> {
-        self.take_in_guests();
+    pub(crate) fn poll(&mut self) -> Vec<usize> {
+        self.accept_connections();
         let secret = self.secret;
-        self.peers.iter_mut().filter_map(|peer| peer.look(secret).then_some(peer.number)).collect()
+        self.peers.iter_mut().filter_map(|peer| peer.poll(secret).then_some(peer.number)).collect()
     }
 
-    fn take_in_guests(&mut self) {
-        while self.guests.len() < MOST_GUESTS
+    fn accept_connections(&mut self) {
+        while self.inbound.len() < MAX_INBOUND
             && let Some((stream, _)) = self.listener.as_ref().and_then(|listener| listener.accept().ok())
         {
             if stream.set_nonblocking(true).is_ok() {
-                self.guests.push(Greeted::new(stream));
+                self.inbound.push(Inbound::new(stream));
             }
         }
         let mut at = 0;
-        while let Some(guest) = self.guests.get_mut(at) {
+        while let Some(guest) = self.inbound.get_mut(at) {
             match guest.poll() {
                 Ok(None) => at += 1,
-                Err(()) => drop(self.guests.swap_remove(at)),
+                Err(()) => drop(self.inbound.swap_remove(at)),
                 Ok(Some([theirs, ours])) => {
-                    let guest = self.guests.swap_remove(at);
+                    let guest = self.inbound.swap_remove(at);
                     let is_peer = |peer: &&mut Peer| ours == self.secret && peer.secret == theirs;
                     if let Some(peer) = self.peers.iter_mut().find(is_peer) {
                         peer.receive(guest.stream, self.secret);
@@ -185,12 +185,12 @@ impl Peer {
     }
 
     /// Advances the connection. Returns whether it has ended.
-    fn look(&mut self, own: u64) -> bool {
+    fn poll(&mut self, own: u64) -> bool {
         match std::mem::replace(&mut self.line, Line::Missing(None)) {
             Line::Missing(Some(at)) if at <= Instant::now() => self.call(),
             Line::Calling(mut stream, since) => match state(&stream) {
                 Some(true) if greet(&mut stream, own, self.secret) => {
-                    self.line = Line::Answering(Greeted::new(stream));
+                    self.line = Line::Answering(Inbound::new(stream));
                 }
                 None if since.elapsed() < ANSWER => self.line = Line::Calling(stream, since),
                 _ => self.call_later(),
@@ -338,7 +338,7 @@ mod tests {
         while !holds(lines) {
             assert!(since.elapsed() < PATIENCE, "nothing happens");
             for lines in lines.iter_mut() {
-                assert_eq!(lines.look(), [0; 0]);
+                assert_eq!(lines.poll(), [0; 0]);
             }
         }
     }
@@ -347,7 +347,7 @@ mod tests {
         let since = Instant::now();
         loop {
             assert!(since.elapsed() < PATIENCE, "nobody has noticed");
-            let gone = lines.look();
+            let gone = lines.poll();
             if !gone.is_empty() {
                 return gone;
             }
@@ -361,7 +361,7 @@ mod tests {
         drop(lines.remove(1));
         for left in &mut lines {
             assert_eq!(look_until_one_is_gone(left), [1]);
-            assert_eq!(left.look(), [0; 0], "it is said once");
+            assert_eq!(left.poll(), [0; 0], "it is said once");
         }
     }
 
@@ -395,7 +395,7 @@ mod tests {
         let since = Instant::now();
         while !matches!(caller.peers[0].line, Line::Answering(_)) {
             assert!(since.elapsed() < PATIENCE, "nothing happens");
-            caller.look();
+            caller.poll();
         }
         caller.peers[0].call_later();
         look_until(&mut lines, |lines| lines.iter().all(are_held));
@@ -409,7 +409,7 @@ mod tests {
         strangers[0].write_all(&[1; GREETING]).unwrap();
         let [_, silent, _] = &strangers;
         silent.shutdown(std::net::Shutdown::Write).unwrap();
-        look_until(&mut lines, |lines| lines.iter().all(are_held) && lines[1].guests.len() <= 1);
+        look_until(&mut lines, |lines| lines.iter().all(are_held) && lines[1].inbound.len() <= 1);
         // The first stranger gets no answer.
         assert!(!strangers[0].read(&mut [0; 1]).is_ok_and(|count| count > 0));
     }

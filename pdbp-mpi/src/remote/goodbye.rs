@@ -35,7 +35,7 @@ impl RemoteLinks {
         self.links.get(peer.index()).is_some_and(|link| link.expected.is_some())
     }
 
-    pub(super) fn told_goodbye(&mut self, gate: &Gate, node: usize) {
+    pub(super) fn on_goodbye(&mut self, gate: &Gate, node: usize) {
         let words = self.region.own().goodbye_words(node);
         let expected = words.get(1).map_or(0, |word| word.load(Ordering::Relaxed)).saturating_sub(1);
         if let Some(link) = self.links.get_mut(node) {
@@ -51,7 +51,7 @@ impl RemoteLinks {
     /// Sends the node a goodbye, once: the number of blocks sent to it plus one, since zero stands for a node that cannot tell.
     fn answer(&mut self, gate: &Gate, node: usize) {
         let Some(link) = self.links.get_mut(node) else { return };
-        if std::mem::replace(&mut link.said_goodbye, true) {
+        if std::mem::replace(&mut link.sent_goodbye, true) {
             return;
         }
         let words = self.region.own().goodbye_words(node);
@@ -120,14 +120,14 @@ impl RemoteLinks {
                 drained = false;
                 if link.posted.is_empty() && !link.has_scrap {
                     link.has_scrap = true;
-                    self.take_in(gate, node, vec![0; self.largest].into());
+                    self.recycle_scrap(gate, node, vec![0; self.largest].into());
                 }
             }
         }
         drained
     }
 
-    pub(super) fn take_in(&mut self, gate: &Gate, node: usize, mut scrap: Box<[u8]>) {
+    pub(super) fn recycle_scrap(&mut self, gate: &Gate, node: usize, mut scrap: Box<[u8]>) {
         let buffer = (NonNull::from(&mut scrap[..]).cast(), scrap.len());
         // SAFETY: the buffer travels with the request and is not touched before it is complete; if it never is, it is
         // leaked (see `Drop`).
@@ -151,7 +151,7 @@ impl RemoteLinks {
                 std::mem::forget(scrap);
             }
         }
-        gate.keep(self.serial, std::mem::take(&mut self.requests));
+        gate.keep_requests(self.serial, std::mem::take(&mut self.requests));
     }
 }
 
@@ -166,7 +166,7 @@ fn cancel(gate: &Gate, uses: &[Use], requests: &mut [Request], node: usize) {
 }
 
 /// Tells the remote peers of a domain that this process leaves, when the number of blocks sent to them is no longer known.
-pub(crate) fn say_goodbye(gate: &Gate, comm: Comm, region: &Region) {
+pub(crate) fn write_goodbyes(gate: &Gate, comm: Comm, region: &Region) {
     for node in region.remote.iter().map(|peer| peer.index()) {
         let words = region.own().goodbye_words(node);
         if words.first().is_some_and(|word| word.load(Ordering::Relaxed) == 0) {
@@ -195,7 +195,7 @@ impl Drop for RemoteLinks {
             let drained = self.drain(&gate);
             if drained || Instant::now() >= until {
                 if !drained {
-                    self.note_deaths();
+                    self.record_deaths();
                 }
                 self.give_up(gate);
                 return;

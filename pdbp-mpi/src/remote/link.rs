@@ -41,7 +41,7 @@ pub(super) struct Link {
     pub(super) posted: VecDeque<Posted>,
     /// Whether the user of the link takes the blocks that arrive.
     pub(super) is_wanted: bool,
-    pub(super) said_goodbye: bool,
+    pub(super) sent_goodbye: bool,
     /// The number of blocks that the peer's goodbye counts.
     pub(super) expected: Option<u64>,
     /// While this node leaves: a receive is posted for a block that will not be read.
@@ -58,7 +58,7 @@ impl Link {
             received: 0,
             posted: VecDeque::new(),
             is_wanted: true,
-            said_goodbye: false,
+            sent_goodbye: false,
             expected: None,
             has_scrap: false,
         }

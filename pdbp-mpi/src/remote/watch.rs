@@ -13,8 +13,8 @@ use crate::process::{self, Gate};
 /// blocks them.
 const MEETING: Duration = Duration::from_secs(1);
 /// Polls between two checks for dead peers, and the least time between two checks.
-const LOOK_EVERY: u32 = 64;
-const LOOK_AFTER: Duration = Duration::from_millis(20);
+const PROBE_POLLS: u32 = 64;
+const PROBE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Watches the peers' processes.
 pub(super) struct Watch {
@@ -22,18 +22,18 @@ pub(super) struct Watch {
     /// Links whose lifelines have ended: the node, when that or the last block was seen, and the number of blocks received by then.
     cut: Vec<(usize, Instant, u64)>,
     polls: u32,
-    looked: Instant,
+    last_check: Instant,
 }
 
 impl Watch {
     pub(super) fn new(lifelines: Lifelines) -> Self {
-        Self { lifelines, cut: Vec::new(), polls: 0, looked: Instant::now() }
+        Self { lifelines, cut: Vec::new(), polls: 0, last_check: Instant::now() }
     }
 
     /// Whether the next check is due.
     pub(super) fn is_due(&mut self) -> bool {
-        self.polls = (self.polls + 1) % LOOK_EVERY;
-        self.polls == 0 && self.looked.elapsed() >= LOOK_AFTER
+        self.polls = (self.polls + 1) % PROBE_POLLS;
+        self.polls == 0 && self.last_check.elapsed() >= PROBE_INTERVAL
     }
 }
 
@@ -47,10 +47,10 @@ impl RemoteLinks {
     }
 
     /// Checks for dead peers. The link to one ends when nothing more that it sent arrives.
-    pub(super) fn look(&mut self, gate: &Gate) {
+    pub(super) fn check_peers(&mut self, gate: &Gate) {
         let now = Instant::now();
-        self.watch.looked = now;
-        self.watch.cut.extend(self.watch.lifelines.look().into_iter().map(|node| (node, now, u64::MAX)));
+        self.watch.last_check = now;
+        self.watch.cut.extend(self.watch.lifelines.poll().into_iter().map(|node| (node, now, u64::MAX)));
         let mut cut = std::mem::take(&mut self.watch.cut);
         cut.retain_mut(|(node, since, received)| {
             let Some(link) = self.links.get(*node) else { return false };
@@ -66,7 +66,7 @@ impl RemoteLinks {
             if is_over {
                 // A peer that said goodbye has ended in order, and reaches `MPI_Finalize`.
                 if link.expected.is_none() {
-                    process::note_death();
+                    process::record_death();
                 }
                 self.end(gate, *node, Some(died()));
             }
@@ -76,17 +76,16 @@ impl RemoteLinks {
     }
 
     /// Others may have reported a death before this node has checked for itself.
-    pub(super) fn note_deaths(&mut self) {
+    pub(super) fn record_deaths(&mut self) {
         let cut = self.watch.cut.iter().map(|(node, ..)| *node);
-        let mut dead = self.watch.lifelines.look().into_iter().chain(cut);
+        let mut dead = self.watch.lifelines.poll().into_iter().chain(cut);
         if dead.any(|node| self.links.get(node).is_some_and(|link| link.expected.is_none())) {
-            process::note_death();
+            process::record_death();
         }
     }
 }
 
 fn died() -> MpiError {
-    let text =
-        "the process has died, or its host: the connection by which it is watched has ended".to_owned();
+    let text = "the process or its host has died: the connection that watches it was lost".to_owned();
     MpiError { call: "the link to another host", code: 0, text }
 }

@@ -35,14 +35,14 @@ fn send(link: &mut SharedMemoryLink, pool: &mut BlockPool<MpiMemory>, length: us
 
 fn receive(link: &mut SharedMemoryLink) -> ArrivedBlock {
     match link.poll() {
-        Some(Turn::Received(block)) => block,
+        Some(Event::Received(block)) => block,
         _ => panic!("nothing has arrived"),
     }
 }
 
 /// Takes the one block that has come back.
 fn take_back(link: &mut SharedMemoryLink, pool: &mut BlockPool<MpiMemory>) -> u32 {
-    let Some(Turn::Sent(block)) = link.poll().or_else(|| link.poll()) else {
+    let Some(Event::Sent(block)) = link.poll().or_else(|| link.poll()) else {
         panic!("nothing has come back")
     };
     let index = block.id().index;
@@ -68,7 +68,7 @@ fn short_blocks_come_with_their_entries_and_longer_ones_lie_where_they_are() {
             assert_eq!((block.id().index, block.bytes().len()), (index, length));
             assert!(block.bytes().iter().all(|byte| *byte == 10 + round), "{length}");
             assert_eq!(is_copy(&link, &block), length <= SLOT_ROOM, "{length}");
-            link.give_back(block).unwrap();
+            link.return_block(block).unwrap();
             assert_eq!(take_back(&mut link, &mut pool), index);
         }
     }
@@ -86,17 +86,17 @@ fn a_slot_whose_block_is_still_read_is_not_written() {
         let block = receive(&mut link);
         assert_eq!(is_copy(&link, &block), number % MOST != 0, "{number}");
         assert!(block.bytes().iter().all(|byte| *byte == 2));
-        link.give_back(block).unwrap();
+        link.return_block(block).unwrap();
         assert_eq!(take_back(&mut link, &mut pool), index);
         assert!(kept.bytes().iter().all(|byte| *byte == 1), "{number}");
     }
-    link.give_back(kept).unwrap();
+    link.return_block(kept).unwrap();
     assert_eq!(take_back(&mut link, &mut pool), kept_index);
     for number in 2 * MOST + 1..=3 * MOST {
         send(&mut link, &mut pool, 100, 3);
         let block = receive(&mut link);
         assert!(is_copy(&link, &block), "{number}");
-        link.give_back(block).unwrap();
+        link.return_block(block).unwrap();
         take_back(&mut link, &mut pool);
     }
 }
@@ -111,22 +111,22 @@ fn entries_that_no_block_can_have_are_refused() {
         let (mut link, _pool) = link();
         let offset = offset(link.region.own());
         link.out.push(Entry { index: 0, length: 64, offset });
-        assert!(matches!(link.poll(), Some(Turn::Astray)), "{offset}");
+        assert!(matches!(link.poll(), Some(Event::Invalid)), "{offset}");
     }
     let (mut link, _pool) = link();
     let offset = link.region.own().slot_at(0, 0);
     link.out.push(Entry { index: 0, length: room + 1, offset });
-    assert!(matches!(link.poll(), Some(Turn::Astray)), "longer than the slot");
+    assert!(matches!(link.poll(), Some(Event::Invalid)), "longer than the slot");
 
     // A block of ours is given back that never left, or from a place other than it was sent from.
     let (mut link, mut pool) = self::link();
     let index = send(&mut link, &mut pool, 100, 1);
     let block = receive(&mut link);
     let offset = link.region.own().slot_at(0, 1);
-    link.give_back.push(Entry { index, length: 100, offset });
+    link.returning.push(Entry { index, length: 100, offset });
     assert!(link.poll().is_none());
-    assert!(matches!(link.poll(), Some(Turn::Astray)), "of another slot");
-    link.give_back(block).unwrap();
+    assert!(matches!(link.poll(), Some(Event::Invalid)), "of another slot");
+    link.return_block(block).unwrap();
     assert_eq!(take_back(&mut link, &mut pool), index);
 }
 
@@ -136,17 +136,17 @@ fn blocks_that_come_back_are_seen_while_others_keep_arriving() {
     let (mut link, mut pool) = link();
     send(&mut link, &mut pool, 100, 1);
     let first = receive(&mut link);
-    link.give_back(first).unwrap();
+    link.return_block(first).unwrap();
     let mut seen = false;
     for _ in 0..2 {
         send(&mut link, &mut pool, 100, 2);
         match link.poll() {
-            Some(Turn::Sent(block)) => {
+            Some(Event::Sent(block)) => {
                 seen = true;
                 pool.give_sealed(block).unwrap();
                 break;
             }
-            Some(Turn::Received(block)) => drop(block),
+            Some(Event::Received(block)) => drop(block),
             _ => panic!("something is there"),
         }
     }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use pdbp_core::collective::HEADER;
 use pdbp_core::id::NodeId;
 use pdbp_local::reading::Address;
-use pdbp_local::slate::{End, Location, MOST_MEMBERS, SLOTS, Slate};
+use pdbp_local::slate::{End, Location, MAX_MEMBERS, SLOTS, Slate};
 
 use super::join::GRAIN;
 use crate::node::Node;
@@ -28,7 +28,7 @@ static SLATES: Mutex<Vec<(NonZeroU64, Weak<Slate>)>> = Mutex::new(Vec::new());
 
 /// Identifies the memory that a member can share with others: the number of its process, or `None`.
 pub(super) fn place(node: &Node, nodes: &[NodeId]) -> Option<NonZeroU64> {
-    if !node.settings().group_shared_memory || !(2..=MOST_MEMBERS).contains(&nodes.len()) {
+    if !node.settings().group_shared_memory || !(2..=MAX_MEMBERS).contains(&nodes.len()) {
         return None;
     }
     let engine = node.shared.engine();

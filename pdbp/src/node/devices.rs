@@ -50,7 +50,7 @@ pub(crate) fn knows_devices(link: &pdbp_mpi::Direct, node: Option<NodeId>) -> bo
     use pdbp_cuda::device::Cuda;
 
     // Asked first: a library without that support would take device addresses for host addresses.
-    let Some(node) = node.filter(|_| link.says_it_knows_devices()) else { return false };
+    let Some(node) = node.filter(|_| link.is_device_aware()) else { return false };
     Cuda::in_use_or_first().is_ok_and(|device| goes_round(link, node, &device).unwrap_or(false))
 }
 

@@ -42,7 +42,7 @@ unsafe impl Staging for Pace {
         let known = self.known();
         let now = Instant::now();
         if let Some(last) = known.last.replace(now).filter(|_| written >= Self::LONG) {
-            known.choice.note(written, now - last);
+            known.choice.record(written, now - last);
         }
         known.choice.is_past_caches()
     }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use pdbp_core::policy::{Choice, Fixed, Threshold, ThresholdAllocation};
 use pdbp_sim::network::Report;
 
-use super::{Wrong, wrong};
+use super::{SimError, wrong};
 use scenarios::{Named, UNIT};
 
 pub(super) use judge::{csv, text};
@@ -60,8 +60,8 @@ impl Outcome {
 ///
 /// # Errors
 /// A name that is none; what cannot be run or does not hold.
-pub(super) fn run(names: &str, seed: u64, time: Option<u64>) -> Result<Vec<Outcome>, Wrong> {
-    let chosen = choose(names).map_err(Wrong::Options)?;
+pub(super) fn run(names: &str, seed: u64, time: Option<u64>) -> Result<Vec<Outcome>, SimError> {
+    let chosen = choose(names).map_err(SimError::Options)?;
     let jobs: Vec<_> = chosen.iter().flat_map(|named| POLICIES.map(|policy| (named, policy))).collect();
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {

@@ -97,7 +97,7 @@ impl Named {
         setup.physics.rate = gbit(1);
         (setup.seed, setup.row, setup.policy, setup.costs) = (seed, ROW, policy, self.costs);
         (setup.initial, setup.extra) = (initial.unwrap_or(self.pool * UNIT), 0);
-        // All nodes have as many.
+        // All nodes have equally many.
         let blocks = |setup: &Setup| NodeId::new(0).map_or(0, |node| setup.blocks(node));
         let all = blocks(&setup);
         setup.initial = initial.unwrap_or(UNIT);

@@ -2,7 +2,7 @@
 
 use pdbp::monitor::{ClusterFigures, LinkFigures, NodeState};
 
-use super::{Frame, Look, cut, earlier, seconds, short};
+use super::{Frame, Style, cut, earlier, seconds, short};
 
 /// A line of the table.
 pub(super) struct LinkLine<'a> {
@@ -49,20 +49,20 @@ pub(super) fn put(frame: &mut Frame, lines: &[LinkLine<'_>], shown: usize, extra
         return;
     }
     let label = 17 + extra / 2;
-    frame.lines.push((Look::Plain, String::new()));
+    frame.lines.push((Style::Plain, String::new()));
     frame.lines.push((
-        Look::Head,
+        Style::Head,
         format!(
             "{:<label$} {:<5} {:>6} {:>6} {:>4} {:<5} {:>5} {:>5} {:>5} {:>6}",
             "link ⇄, trunk ⇒", "state", "out/s", "in/s", "k", "codec", "saved", "conns", "fails", "again"
         ),
     ));
     for line in lines.iter().take(shown) {
-        let look = if line.link.state == "up" { Look::Plain } else { Look::Alarm };
+        let look = if line.link.state == "up" { Style::Plain } else { Style::Alarm };
         frame.lines.push((look, line.text(label)));
     }
     if shown < lines.len() {
-        frame.lines.push((Look::Plain, format!("… {} links more", lines.len() - shown)));
+        frame.lines.push((Style::Plain, format!("… {} more links", lines.len() - shown)));
     }
 }
 

@@ -65,7 +65,7 @@ fn nodes_and_rows_have_their_figures() {
     assert!(line(&text, "pdbp top").contains("nodes: 2 up, 1 silent, 1 failed  parts: 4"), "{text}");
     assert!(text.contains("a-node-with-a-long-name: malformed 1"), "{text}");
     assert!(
-        text.contains("a-node-with-a-long-name: readers do not keep up: 2.00k messages/s copied"),
+        text.contains("a-node-with-a-long-name: readers fall behind: 2.00k messages/s copied"),
         "{text}"
     );
     assert!(!text.contains("node0: readers"), "{text}");
@@ -121,7 +121,7 @@ fn links_have_a_table_where_there_are_any() {
     assert_eq!(words("node0 ⇒ west")[3..], ["cut", "0", "0", "0", "-", "-", "1", "0", "0"]);
     assert!(line(&text, "node0 ⇒ a-clus").ends_with("down  nobody listens there"), "{text}");
     assert!(text.contains("node0: strangers: wrong token 2"), "{text}");
-    assert!(whole.lines.iter().any(|(look, line)| *look == Look::Alarm && line.contains("west")));
+    assert!(whole.lines.iter().any(|(look, line)| *look == Style::Alarm && line.contains("west")));
     assert!(whole.lines.iter().all(|(_, line)| line.chars().count() <= WIDTH));
     for height in [1, 5, 9, 12, 24, 60] {
         let view = View { height: Some(height), footer: Some("keys".to_owned()), ..View::default() };
@@ -136,7 +136,7 @@ fn a_selected_node_is_on_the_screen_however_small() {
     for (height, node) in [(9, 0), (9, 3), (12, 3)] {
         let view = View { height: Some(height), node: Some(node), ..View::default() };
         let frame = frame(&view, WIDTH);
-        assert!(frame.lines.iter().any(|(look, _)| *look == Look::Selected), "{node}: {frame:?}");
+        assert!(frame.lines.iter().any(|(look, _)| *look == Style::Selected), "{node}: {frame:?}");
     }
 }
 

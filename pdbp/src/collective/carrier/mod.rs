@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use pdbp_core::collective::{self, Call, Carrier, Member, Sent, sender};
 use pdbp_core::id::NodeId;
-use pdbp_local::slate::{End, Met, Put, Sleepers};
+use pdbp_local::slate::{BarrierState, End, Put, Sleepers};
 
 pub(super) use reads::note;
 
@@ -121,7 +121,7 @@ impl Line {
         match watch {
             Watch::Message | Watch::Messages => _ = end.watch(rank, WATCH),
             Watch::Barrier => _ = end.meet(WATCH),
-            Watch::Notes => _ = end.look_for_notes(WATCH),
+            Watch::Notes => _ = end.poll_notes(WATCH),
         }
         true
     }
@@ -132,13 +132,13 @@ impl Line {
     #[inline]
     pub(super) fn try_barrier(&mut self, member: &mut Member<'_>) -> Option<bool> {
         // Messages that have arrived already belong to earlier calls: no member has passed this barrier.
-        let end = self.slate.as_mut().filter(|end| !end.has_come())?;
+        let end = self.slate.as_mut().filter(|end| !end.has_message())?;
         let (mut met, sleepers) = end.arrive(member.enter_barrier()?);
-        if self.spins == SPINS && met != Met::All {
+        if self.spins == SPINS && met != BarrierState::All {
             met = end.meet(FIRST_WATCH);
         }
         self.wake_all(sleepers);
-        let has_passed = met == Met::All;
+        let has_passed = met == BarrierState::All;
         if has_passed {
             member.leave_barrier();
         }
@@ -154,8 +154,8 @@ impl Line {
     }
 
     /// Polls the barrier once.
-    pub(super) fn meet(&mut self) -> Met {
-        self.slate.as_mut().map_or(Met::All, |end| end.meet(1))
+    pub(super) fn meet(&mut self) -> BarrierState {
+        self.slate.as_mut().map_or(BarrierState::All, |end| end.meet(1))
     }
 
     /// The members that have not arrived at it.
@@ -193,11 +193,11 @@ impl Line {
     pub(super) fn sleep(&mut self, rank: usize, is_full: bool, time: Duration) -> Result<(), RecvError> {
         let interest = if is_full { self.room_for(rank) } else { Interest::Recv };
         let Some(end) = &self.slate else { return self.wait(interest, time) };
-        if !end.doze() {
+        if !end.announce_sleep() {
             return Ok(());
         }
         let slept = self.wait(Interest::Recv, if is_full { NAP.min(time) } else { time });
-        end.rouse();
+        end.cancel_sleep();
         self.polls = LOOKS;
         slept
     }

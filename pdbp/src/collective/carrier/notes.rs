@@ -1,7 +1,7 @@
 //! Short calls by notes in shared memory.
 
 use pdbp_core::collective::{Call, Data, Member, Writers};
-use pdbp_local::slate::{End, Noted, Sleepers};
+use pdbp_local::slate::{End, NotesState, Sleepers};
 
 use super::{FIRST_WATCH, Line, SPINS};
 
@@ -26,7 +26,7 @@ impl Line {
         let writers = self.writers(call)?;
         let (rank, members) = (member.rank(), member.members());
         // Messages that have arrived already belong to earlier calls.
-        let end = self.slate.as_mut().filter(|end| !end.has_come())?;
+        let end = self.slate.as_mut().filter(|end| !end.has_message())?;
         if writers.contains(rank) && end.unread_by().is_some() {
             return None;
         }
@@ -34,7 +34,7 @@ impl Line {
         let signature = member.enter(call)?;
         let sleepers = write(end, rank, signature, writers, call.written(data));
         let looks = if self.spins == SPINS { FIRST_WATCH } else { 1 };
-        let is_there = !writers.has_reader(rank) || end.look_for_notes(looks) == Noted::All;
+        let is_there = !writers.has_reader(rank) || end.poll_notes(looks) == NotesState::All;
         self.wake_all(sleepers);
         Some(is_there && self.read_notes(member, call, data))
     }
@@ -59,10 +59,10 @@ impl Line {
     }
 
     /// Whether the notes that this member needs have been written.
-    pub(in crate::collective) fn look_for_notes(&mut self, rank: usize, writers: Writers) -> Noted {
+    pub(in crate::collective) fn look_for_notes(&mut self, rank: usize, writers: Writers) -> NotesState {
         match &mut self.slate {
-            Some(end) if writers.has_reader(rank) => end.look_for_notes(1),
-            _ => Noted::All,
+            Some(end) if writers.has_reader(rank) => end.poll_notes(1),
+            _ => NotesState::All,
         }
     }
 
@@ -85,12 +85,12 @@ impl Line {
 
     /// Members whose notes are still missing.
     pub(in crate::collective) fn without_note(&self) -> impl Iterator<Item = usize> {
-        self.slate.iter().flat_map(End::without_note)
+        self.slate.iter().flat_map(End::missing_writers)
     }
 
     /// A number that changes with each note that arrives.
     pub(in crate::collective) fn notes_to_come(&self) -> usize {
-        self.slate.as_ref().map_or(0, End::notes_to_come)
+        self.slate.as_ref().map_or(0, End::missing_notes)
     }
 
     /// The member that must read what this one has written before it may write again, if any.

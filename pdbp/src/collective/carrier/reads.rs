@@ -44,7 +44,7 @@ impl Line {
             })
         });
         if is_read == Ok(true) {
-            end.go_on();
+            end.mark_progress();
         }
         is_read
     }
@@ -52,7 +52,7 @@ impl Line {
     /// A writer of this round that has withdrawn its note, if any: it has given up the call, and the data read from it is invalid.
     pub(in crate::collective) fn taken_back(&self, rank: usize, writers: Writers) -> Option<usize> {
         let mut others = (0..self.addresses.len()).filter(|other| *other != rank && writers.contains(*other));
-        others.find(|other| self.slate.as_ref().is_some_and(|end| !end.stands(*other)))
+        others.find(|other| self.slate.as_ref().is_some_and(|end| !end.is_valid(*other)))
     }
 
     /// Ends a round.
@@ -70,7 +70,7 @@ impl Line {
     /// Withdraws this member's note: its data may change from now on.
     pub(in crate::collective) fn take_back(&self) {
         if let Some(end) = self.slate.as_ref().filter(|_| self.reads_memory()) {
-            end.take_back();
+            end.revoke_notes();
         }
     }
 }

@@ -5,7 +5,7 @@ mod notes;
 use std::time::{Duration, Instant};
 
 use pdbp_core::collective::{Fault, Polled, Reads, Running, Writers};
-use pdbp_local::slate::Met;
+use pdbp_local::slate::BarrierState;
 
 use super::carrier::{NAP, Watch};
 use super::error::MOST_NAMED;
@@ -225,23 +225,23 @@ impl<'g> Started<'g> {
             line.arrive(member.number());
             self.by = By::Flags;
         }
-        if line.meet() != Met::All {
+        if line.meet() != BarrierState::All {
             // Messages that another member sent before it came to another barrier, or left, tell more.
             self.running.attend(member, line)?;
         }
         match line.meet() {
-            Met::All => {
+            BarrierState::All => {
                 member.leave_barrier();
                 self.is_done = true;
                 Ok(Polled::Done)
             }
-            Met::Another { rank, number } => Err(member.met_another(rank, number)),
-            Met::Parted(rank) => match line.differing(member.number()) {
+            BarrierState::Another { rank, number } => Err(member.met_another(rank, number)),
+            BarrierState::Parted(rank) => match line.differing(member.number()) {
                 Some((rank, theirs)) => Err(member.met_other_call(rank, theirs)),
                 // A member that has made fewer calls by notes will find out.
                 None => Ok(Polled::Waits(rank)),
             },
-            Met::Missing(first) => {
+            BarrierState::Missing(first) => {
                 let lost = line.missing().find(|rank| member.has_left(*rank));
                 lost.map_or(Ok(Polled::Waits(first)), |rank| Err(Fault::Lost { rank }))
             }

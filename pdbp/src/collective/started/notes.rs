@@ -1,7 +1,7 @@
 //! Calls by notes in shared memory, and by reads of the memory that notes point to.
 
 use pdbp_core::collective::{Call, Data, Fault, Member, Polled, Reads, Writers};
-use pdbp_local::slate::Noted;
+use pdbp_local::slate::NotesState;
 
 use super::super::Group;
 use super::super::carrier::{Line, note};
@@ -121,17 +121,17 @@ impl Started<'_> {
         let Self { group, running, .. } = self;
         let Group { line, member, .. } = &mut **group;
         let rank = member.rank();
-        if let Noted::Missing(_) = line.look_for_notes(rank, writers) {
+        if let NotesState::Missing(_) = line.look_for_notes(rank, writers) {
             // Messages that another member sent before it made another call, or left, tell more.
             running.attend(member, line)?;
         }
         match line.look_for_notes(rank, writers) {
-            Noted::All => Ok(None),
-            Noted::Differs(rank) => match line.differing(member.number()) {
+            NotesState::All => Ok(None),
+            NotesState::Differs(rank) => match line.differing(member.number()) {
                 Some((rank, theirs)) => Err(member.met_other_call(rank, theirs)),
                 None => Ok(Some(Polled::Waits(rank))),
             },
-            Noted::Missing(first) => {
+            NotesState::Missing(first) => {
                 let lost = line.without_note().find(|rank| member.has_left(*rank));
                 lost.map_or(Ok(Some(Polled::Waits(first))), |rank| Err(Fault::Lost { rank }))
             }

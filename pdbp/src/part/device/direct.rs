@@ -72,7 +72,7 @@ impl<D: Device> DirectSend<D> {
         let failed = |e: MpiError| not_sent(self.node, &e);
         let (device, slice) = flow.source();
         if let Err(e) = writer.look() {
-            self.direct.link.give_up_on(self.node);
+            self.direct.link.mark_broken(self.node);
             return Err(FlowError::Link(e));
         }
         let next = match &mut self.state {
@@ -200,7 +200,7 @@ impl<D: Device> DirectRecv<D> {
                         // Given up before MPI had it, or the outcome is unknown.
                         transfer.cancel();
                         if reader.part().shared().engine().has_failed(node) {
-                            self.direct.link.give_up_on(node);
+                            self.direct.link.mark_broken(node);
                         }
                     })?;
                 }
