@@ -30,7 +30,7 @@
 //! [`embed::Wire`](crate::embed::Wire): [`embed::WireTransport`](crate::embed::WireTransport) turns it into a transport.
 //!
 //! ```
-//! use pdbp_core::embed::{WireTransport, WireStorage};
+//! use pdbp_core::embed::{WireStorage, WireTransport};
 //! use pdbp_core::id::NodeId;
 //! use pdbp_core::umb::{BlockPool, HeapMemory, stride};
 //! use pdbp_core::{Completion, Op, Transport};

@@ -44,7 +44,7 @@ impl Kind {
         Self::Tagged,
     ];
 
-    pub(super) fn of_code(code: u8) -> Option<Self> {
+    pub(super) fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == code)
     }
 
@@ -113,7 +113,7 @@ impl Call {
     }
 
     /// Whether no member can complete the call before all others have begun it, because each needs something from each.
-    pub(super) fn is_met_by_all(&self) -> bool {
+    pub(super) fn synchronizes(&self) -> bool {
         match self.kind {
             Kind::Barrier => true,
             Kind::AllGather | Kind::AllReduce | Kind::AllToAll => self.bytes > 0,

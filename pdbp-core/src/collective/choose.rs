@@ -3,7 +3,7 @@
 
 use super::{Call, Kind};
 
-/// How members perform a call. Normally the call's kind and length decide; [`Steps::by`](super::Steps::by) accepts any algorithm
+/// How members perform a call. Normally the call's kind and length decide; [`Steps::with_algorithm`](super::Steps::with_algorithm) accepts any algorithm
 /// that [can do](Self::does) the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -67,7 +67,7 @@ impl Algorithm {
     }
 
     /// Whether the pieces of the data go one after the other, each through all rounds.
-    pub(super) fn is_by_pieces(self) -> bool {
+    pub(super) fn is_pipelined(self) -> bool {
         matches!(self, Self::Tree | Self::Binomial | Self::Binary | Self::Chain)
     }
 }

@@ -55,7 +55,7 @@ impl Element {
         }
     }
 
-    pub(super) fn of_code(code: u8) -> Option<Self> {
+    pub(super) fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|element| *element as u8 == code)
     }
 
@@ -113,7 +113,7 @@ impl Op {
     const ALL: [Self; 8] =
         [Self::Sum, Self::Product, Self::Min, Self::Max, Self::And, Self::Or, Self::Xor, Self::Function];
 
-    pub(super) fn of_code(code: u8) -> Option<Self> {
+    pub(super) fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|op| *op as u8 == code)
     }
 }

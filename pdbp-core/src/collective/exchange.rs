@@ -2,7 +2,7 @@
 
 use super::Kind;
 use super::element::Left;
-use super::steps::{Place, Plan, Round, Span, Then};
+use super::steps::{Place, Plan, Reception, Round, Span};
 
 /// Gather: the root receives the other members' blocks in turn, beginning with its neighbour.
 pub(super) fn gather(plan: &Plan, number: usize) -> Option<Round> {
@@ -10,13 +10,13 @@ pub(super) fn gather(plan: &Plan, number: usize) -> Option<Round> {
         return (number == 0).then(|| Round::send(plan.root, Place::Input, plan.whole()));
     }
     let from = other(plan, number)?;
-    Some(Round::recv(from, plan.block(from), Then::Store))
+    Some(Round::recv(from, plan.block(from), Reception::Store))
 }
 
 /// Scatter: the root sends the other members their blocks in turn.
 pub(super) fn scatter(plan: &Plan, number: usize) -> Option<Round> {
     if plan.rank != plan.root {
-        return (number == 0).then(|| Round::recv(plan.root, plan.whole(), Then::Store));
+        return (number == 0).then(|| Round::recv(plan.root, plan.whole(), Reception::Store));
     }
     let to = other(plan, number)?;
     Some(Round::send(to, Place::Input, plan.block(to)))
@@ -26,7 +26,7 @@ pub(super) fn scatter(plan: &Plan, number: usize) -> Option<Round> {
 pub(super) fn pairwise(plan: &Plan, number: usize) -> Option<Round> {
     let to = other(plan, number)?;
     let from = back(plan, plan.rank, number + 1);
-    let recv = Round::recv(from, plan.block(from), Then::Store);
+    let recv = Round::recv(from, plan.block(from), Reception::Store);
     Some(Round::send(to, Place::Input, plan.block(to)).and(recv))
 }
 
@@ -41,7 +41,7 @@ pub(super) fn scattered(plan: &Plan, number: usize) -> Option<Round> {
     let number = number + 1 - plan.members;
     other(plan, number)?;
     let from = back(plan, plan.rank, number + 1);
-    Some(Round::recv(from, plan.block(from), Then::Store))
+    Some(Round::recv(from, plan.block(from), Reception::Store))
 }
 
 /// Barrier: sends an empty message to the member 2ᵏ places on, and receives one from the member equally far back.
@@ -49,7 +49,7 @@ pub(super) fn dissemination(plan: &Plan, number: usize) -> Option<Round> {
     let distance = 1usize.checked_shl(number as u32).filter(|distance| *distance < plan.members)?;
     let nothing = Span::new(0, 0);
     let to = (plan.rank + distance) % plan.members;
-    let recv = Round::recv(back(plan, plan.rank, distance), nothing, Then::Store);
+    let recv = Round::recv(back(plan, plan.rank, distance), nothing, Reception::Store);
     Some(Round::send(to, Place::Output, nothing).and(recv))
 }
 
@@ -69,7 +69,8 @@ pub(super) fn ring(plan: &Plan, number: usize) -> Option<Round> {
         return None;
     }
     let span = |rank| if gathers { plan.block(rank) } else { plan.share(rank) };
-    let (out, then) = if folds { (number + 1, Then::Fold(Left::Other)) } else { (number, Then::Store) };
+    let (out, then) =
+        if folds { (number + 1, Reception::Fold(Left::Other)) } else { (number, Reception::Store) };
     let send = Round::send((plan.rank + 1) % plan.members, Place::Output, span(back(plan, plan.rank, out)));
     let recv = Round::recv(back(plan, plan.rank, 1), span(back(plan, plan.rank, out + 1)), then);
     Some(send.and(recv))
@@ -83,7 +84,7 @@ pub(super) fn doubling(plan: &Plan, number: usize) -> Option<Round> {
     let partner = own.0 ^ (1 << (number - 1));
     let (rank, all) = (own.rank(plan, partner), plan.whole());
     let left = if partner < own.0 { Left::Other } else { Left::Own };
-    Some(Round::send(rank, Place::Output, all).and(Round::recv(rank, all, Then::Fold(left))))
+    Some(Round::send(rank, Place::Output, all).and(Round::recv(rank, all, Reception::Fold(left))))
 }
 
 /// All_reduce by halving, then doubling. In each round of the first half, a member keeps half of what it has and sends away the
@@ -98,9 +99,9 @@ pub(super) fn halving(plan: &Plan, number: usize) -> Option<Round> {
     let (keeps, gives) = own.halves(plan, step);
     Some(if number <= rounds {
         let left = if partner < own.0 { Left::Other } else { Left::Own };
-        Round::send(rank, Place::Output, gives).and(Round::recv(rank, keeps, Then::Fold(left)))
+        Round::send(rank, Place::Output, gives).and(Round::recv(rank, keeps, Reception::Fold(left)))
     } else {
-        Round::send(rank, Place::Output, keeps).and(Round::recv(rank, gives, Then::Store))
+        Round::send(rank, Place::Output, keeps).and(Round::recv(rank, gives, Reception::Store))
     })
 }
 
@@ -154,9 +155,9 @@ fn outside(plan: &Plan, number: usize, last: usize) -> Round {
     }
     match (is_paired, is_even) {
         (true, true) if is_first => Round::send(plan.rank + 1, Place::Output, all),
-        (true, false) if is_first => Round::recv(plan.rank - 1, all, Then::Fold(Left::Other)),
+        (true, false) if is_first => Round::recv(plan.rank - 1, all, Reception::Fold(Left::Other)),
         (false, _) => Round::default(),
-        (true, true) => Round::recv(plan.rank + 1, all, Then::Store),
+        (true, true) => Round::recv(plan.rank + 1, all, Reception::Store),
         (true, false) => Round::send(plan.rank - 1, Place::Output, all),
     }
 }

@@ -78,15 +78,15 @@ impl Fault {
         }
     }
 
-    /// Returns the fault that `teller` has reported.
-    pub(super) fn of_code(code: u8, teller: usize, rank: usize) -> Self {
+    /// Returns the fault that `reporter` has reported.
+    pub(super) fn from_code(code: u8, reporter: usize, rank: usize) -> Self {
         let cause = match code {
             Self::LOST => return Self::Lost { rank },
             2 => Cause::Mismatch,
             3 => Cause::TimedOut,
             4 => Cause::GivenUp,
             5 => Cause::Garbled,
-            _ => return Self::Garbled { rank: teller },
+            _ => return Self::Garbled { rank: reporter },
         };
         Self::Ended { by: rank, cause }
     }

@@ -41,12 +41,12 @@ impl Stamp {
     /// The stamp in two words, for members that show each other their calls by other means than messages. For data shorter than 2⁵⁶
     /// bytes.
     #[inline]
-    pub(super) fn words(&self) -> [u64; 2] {
+    pub(super) fn to_words(&self) -> [u64; 2] {
         let what = u64::from(self.root.get()) | u64::from(self.kind) << 16 | u64::from(self.op) << 24;
         [u64::from(self.number.get()) | what << 32, self.bytes.get() | u64::from(self.element) << 56]
     }
 
-    pub(super) fn of_words([what, data]: [u64; 2]) -> Self {
+    pub(super) fn from_words([what, data]: [u64; 2]) -> Self {
         Self {
             number: (what as u32).into(),
             root: ((what >> 32) as u16).into(),
@@ -67,10 +67,10 @@ impl Stamp {
 
     /// Returns the call it describes; `None` if it is invalid.
     pub(super) fn call(&self) -> Option<Call> {
-        let op = if self.op == 0 { None } else { Some(Op::of_code(self.op)?) };
+        let op = if self.op == 0 { None } else { Some(Op::from_code(self.op)?) };
         Some(Call {
-            kind: Kind::of_code(self.kind)?,
-            element: Element::of_code(self.element)?,
+            kind: Kind::from_code(self.kind)?,
+            element: Element::from_code(self.element)?,
             op,
             root: self.root.get().into(),
             bytes: usize::try_from(self.bytes.get()).ok()?,
@@ -81,13 +81,13 @@ impl Stamp {
 /// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum What {
+pub(super) enum MessageKind {
     /// A piece of data of a call.
     Data = 1,
     /// Acknowledges this many pieces.
     Taken = 2,
     /// The sender waits for the receiver in this call.
-    Waits = 3,
+    Waiting = 3,
     /// The group has ended: the stamp's kind holds the fault's code, its root the rank concerned.
     Fault = 4,
     /// The sender has left and will send nothing more.
@@ -106,12 +106,12 @@ pub fn sender(message: &[u8]) -> Option<usize> {
 /// Returns what follows the header of a [greeting](super::Member::greeting); `None` for other messages.
 pub fn greeting(message: &[u8]) -> Option<&[u8]> {
     let (header, rest) = Header::read_from_prefix(message).ok()?;
-    (header.what() == Some(What::Greeting)).then_some(rest)
+    (header.kind() == Some(MessageKind::Greeting)).then_some(rest)
 }
 
 /// Whether a message announces that its sender [has given up joining](super::Member::withdraw).
 pub fn is_withdrawal(message: &[u8]) -> bool {
-    Header::read_from_prefix(message).is_ok_and(|(header, _)| header.what() == Some(What::Withdrawn))
+    Header::read_from_prefix(message).is_ok_and(|(header, _)| header.kind() == Some(MessageKind::Withdrawn))
 }
 
 /// The header of a message. It is 24 bytes long, so that values after it are aligned like blocks.
@@ -119,7 +119,7 @@ pub fn is_withdrawal(message: &[u8]) -> bool {
 #[repr(C)]
 pub(super) struct Header {
     pub(super) stamp: Stamp,
-    what: u8,
+    kind: u8,
     from: U16,
     taken: U32,
 }
@@ -127,30 +127,30 @@ pub(super) struct Header {
 const _: () = assert!(size_of::<Header>() == 24);
 
 impl Header {
-    pub(super) fn new(what: What, from: usize, taken: u32, stamp: Stamp) -> Self {
-        Self { stamp, what: what as u8, from: (from as u16).into(), taken: taken.into() }
+    pub(super) fn new(kind: MessageKind, from: usize, taken: u32, stamp: Stamp) -> Self {
+        Self { stamp, kind: kind as u8, from: (from as u16).into(), taken: taken.into() }
     }
 
     /// The header of a message that a group has ended.
     pub(super) fn fault(from: usize, code: (u8, usize)) -> Self {
         let (kind, rank) = code;
         let stamp = Stamp { kind, root: (rank as u16).into(), ..Stamp::default() };
-        Self::new(What::Fault, from, 0, stamp)
+        Self::new(MessageKind::Fault, from, 0, stamp)
     }
 
     pub(super) fn fault_code(&self) -> (u8, usize) {
         (self.stamp.kind, self.stamp.root.get().into())
     }
 
-    pub(super) fn what(&self) -> Option<What> {
-        Some(match self.what {
-            1 => What::Data,
-            2 => What::Taken,
-            3 => What::Waits,
-            4 => What::Fault,
-            5 => What::Left,
-            6 => What::Greeting,
-            7 => What::Withdrawn,
+    pub(super) fn kind(&self) -> Option<MessageKind> {
+        Some(match self.kind {
+            1 => MessageKind::Data,
+            2 => MessageKind::Taken,
+            3 => MessageKind::Waiting,
+            4 => MessageKind::Fault,
+            5 => MessageKind::Left,
+            6 => MessageKind::Greeting,
+            7 => MessageKind::Withdrawn,
             _ => return None,
         })
     }

@@ -21,8 +21,8 @@
 //! * Nothing is allocated after set-up. A member accepts everything that arrives, and is at most [`WINDOW`] pieces ahead of what
 //!   another one has taken, and as many tagged ones. So memory is bounded, and a group cannot use up the space of others.
 //! * Each message identifies its call. Members that make different calls find out ([`Fault::Mismatch`]), even if each waits for a
-//!   message from the other ([`Running::show`]), and so do all others.
-//! * A fault ends the group for all members, and identifies the culprit ([`Member::tell_fault`]).
+//!   message from the other ([`Running::announce_wait`]), and so do all others.
+//! * A fault ends the group for all members, and identifies the culprit ([`Member::report_fault`]).
 //!
 //! # Algorithms
 //! For n members and data of b bytes (or blocks of b bytes) in one piece; messages and bytes are totals over all members:
@@ -40,7 +40,7 @@
 //! | reduce_scatter | ring | n (n − 1) | (n − 1) b | n − 1 |
 //! | all_to_all above | pairwise | n (n − 1) | n (n − 1) b | n − 1 |
 //!
-//! Other algorithms are available for comparison through [`Steps::by`]: binomial and binary trees for broadcast, reduce and
+//! Other algorithms are available for comparison through [`Steps::with_algorithm`]: binomial and binary trees for broadcast, reduce and
 //! all_reduce, and trees, chains and halving for all_reduce ([`Algorithm`]).
 //!
 //! Members that can all read what each one writes perform short calls without any of these: each writes its input once and reads
@@ -99,12 +99,12 @@ mod choose;
 mod element;
 mod exchange;
 mod fault;
-mod known;
 mod member;
 mod message;
-mod noted;
+mod notes;
 mod reads;
 mod run;
+mod step_cache;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -116,7 +116,7 @@ pub use element::{Element, Left, Op, combine};
 pub use fault::{Cause, Fault};
 pub use member::{Member, MemberStorage, Stats, WINDOW};
 pub use message::{HEADER, greeting, is_withdrawal, sender};
-pub use noted::Writers;
+pub use notes::Writers;
 pub use reads::Reads;
 pub use run::{Carrier, Data, Fold, Message, Polled, Running, Sent, StartError, Tagged};
-pub use steps::{Place, Step, Steps, Then};
+pub use steps::{Place, Reception, Step, Steps};

@@ -12,7 +12,7 @@
 //! Every other call copies each byte just as rarely by messages, except a broadcast to many, a reduction or a gather; in these, the
 //! processors of several members copy at the same time.
 
-use super::noted::Writers;
+use super::notes::Writers;
 use super::steps::{Plan, Span};
 use super::{Call, Data, Kind};
 
@@ -22,7 +22,7 @@ const LONG: usize = 32 << 10;
 const LONG_OF_ROOT: usize = 128 << 10;
 /// With fewer members that all copy, copying each byte into and out of cached slots takes no longer: the system call needs twice as
 /// long per byte as a plain copy.
-const FEWEST: usize = 5;
+const MIN_MEMBERS: usize = 5;
 /// Maximum bytes read at a time.
 const PIECE: usize = 1 << 20;
 
@@ -43,7 +43,7 @@ impl Call {
     pub fn reads(&self, members: usize, rank: usize) -> Option<Reads> {
         let pays = match self.kind {
             Kind::Scatter => self.bytes.saturating_mul(members.saturating_sub(1)) >= LONG_OF_ROOT,
-            Kind::AllGather | Kind::AllToAll => members >= FEWEST,
+            Kind::AllGather | Kind::AllToAll => members >= MIN_MEMBERS,
             _ => false,
         };
         let plan = Plan {

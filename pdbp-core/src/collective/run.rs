@@ -1,10 +1,10 @@
 //! Performs calls.
 
 use super::element::{Left, combine};
-use super::known::Few;
 use super::member::Piece;
 use super::message::{HEADER, Stamp};
-use super::steps::{Place, Step, Steps, Then};
+use super::step_cache::CachedSteps;
+use super::steps::{Place, Reception, Step, Steps};
 use super::{Call, Fault, Kind, Member, Refused};
 
 /// The outcome of sending a message.
@@ -97,7 +97,7 @@ pub enum Polled {
     /// This member has done its part.
     Done,
     /// Waiting for data or an acknowledgement from this member.
-    Waits(usize),
+    Waiting(usize),
     /// The carrier has no room now for a message to this member.
     Full(usize),
 }
@@ -118,7 +118,7 @@ pub struct Running {
 /// The steps after the current one.
 #[derive(Clone, Debug)]
 enum Rest {
-    Known(Few),
+    Cached(CachedSteps),
     Computed(Steps),
 }
 
@@ -126,7 +126,7 @@ impl Rest {
     #[inline]
     fn next(&mut self) -> Option<Step> {
         match self {
-            Self::Known(few) => few.next(),
+            Self::Cached(cached) => cached.next(),
             Self::Computed(steps) => steps.next(),
         }
     }
@@ -177,17 +177,23 @@ impl Running {
         input: usize,
         output: usize,
     ) -> Result<Self, StartError> {
-        let known = member.known(call, input, output);
-        if known.is_none() {
+        let found = member.find_steps(call, input, output);
+        if found.is_none() {
             call.check(member.members(), member.rank(), input, output)?;
         }
         let stamp = member.begin(call)?;
-        let known = known.or_else(|| member.learn(call, input, output));
+        let found = found.or_else(|| member.cache_steps(call, input, output));
         // Built in place, because steps are large.
-        Ok(match known.and_then(|at| member.few(at)) {
-            Some(few) => {
-                let step = few.first();
-                Self { rest: Rest::Known(few.behind_first()), step, out: stamp, into: stamp, call: *call }
+        Ok(match found.and_then(|at| member.cached_steps(at)) {
+            Some(cached) => {
+                let step = cached.first();
+                Self {
+                    rest: Rest::Cached(cached.without_first()),
+                    step,
+                    out: stamp,
+                    into: stamp,
+                    call: *call,
+                }
             }
             None => {
                 let mut steps = member.steps(call);
@@ -202,11 +208,11 @@ impl Running {
     ///
     /// # Errors
     /// [`StartError::Ended`], also if no call was begun.
-    pub fn of_last(member: &Member<'_>) -> Result<Self, StartError> {
+    pub fn from_last(member: &Member<'_>) -> Result<Self, StartError> {
         let garbled = Fault::Garbled { rank: member.rank() };
         let stamp = member.last().ok_or(garbled)?;
         let call = stamp.call().ok_or(garbled)?;
-        Ok(Self { rest: Rest::Known(Few::default()), step: None, out: stamp, into: stamp, call })
+        Ok(Self { rest: Rest::Cached(CachedSteps::default()), step: None, out: stamp, into: stamp, call })
     }
 
     /// Begins to send input to one member, to receive output from one member, or both at the same time.
@@ -256,7 +262,7 @@ impl Running {
     /// Advances as far as possible without waiting.
     ///
     /// # Errors
-    /// The [`Fault`] that ended the group. The caller must ensure that the other members are told, through [`Member::tell_fault`].
+    /// The [`Fault`] that ended the group. The caller must ensure that the other members are told, through [`Member::report_fault`].
     pub fn poll(
         &mut self,
         member: &mut Member<'_>,
@@ -265,17 +271,17 @@ impl Running {
     ) -> Result<Polled, Fault> {
         let result = member.fault().map_or(Ok(()), Err).and_then(|()| self.advance(member, carrier, data));
         if result.is_err() {
-            member.tell_fault(carrier);
+            member.report_fault(carrier);
         }
         result
     }
 
     /// If this call waits, tells the awaited member which call this is; a member in another call then reports the mismatch. For
     /// hosts that have waited for a while; once per wait is enough.
-    pub fn show(&self, member: &mut Member<'_>, carrier: &mut impl Carrier) -> bool {
+    pub fn announce_wait(&self, member: &mut Member<'_>, carrier: &mut impl Carrier) -> bool {
         match &self.step {
             Some(Step::Recv { from, .. }) if !self.into.is_tagged() => {
-                let shown = member.show(carrier, *from, self.into);
+                let shown = member.announce_wait(carrier, *from, self.into);
                 carrier.flush();
                 shown
             }
@@ -285,7 +291,7 @@ impl Running {
 
     /// Returns the members from which this one has yet to receive in this call and has nothing early, in step order. If the call
     /// waits to receive, it waits for the first one.
-    pub fn yet_to_send(&self, member: &Member<'_>) -> impl Iterator<Item = usize> {
+    pub fn awaited_members(&self, member: &Member<'_>) -> impl Iterator<Item = usize> {
         let (mut rest, into) = (self.rest.clone(), self.into);
         let steps = self.step.clone().into_iter().chain(core::iter::from_fn(move || rest.next()));
         steps.filter_map(move |step| match step {
@@ -299,20 +305,20 @@ impl Running {
     ///
     /// # Errors
     /// The [`Fault`] that ended the group, as for [`poll`](Self::poll).
-    pub fn attend(&self, member: &mut Member<'_>, carrier: &mut impl Carrier) -> Result<(), Fault> {
+    pub fn poll_messages(&self, member: &mut Member<'_>, carrier: &mut impl Carrier) -> Result<(), Fault> {
         let mut result = member.fault().map_or(Ok(()), Err);
         while result.is_ok() && carrier.try_recv(|message| result = member.accept(message)) {}
-        result = result.and_then(|()| member.look_at_others(None));
+        result = result.and_then(|()| member.check_others(None));
         if result.is_err() {
-            member.tell_fault(carrier);
+            member.report_fault(carrier);
         }
         result
     }
 
     /// In such a call, tells a member that has not arrived yet which call this is; a member in another call then reports the
     /// mismatch.
-    pub fn show_to(&self, member: &mut Member<'_>, carrier: &mut impl Carrier, rank: usize) -> bool {
-        let shown = member.show(carrier, rank, self.into);
+    pub fn announce_wait_to(&self, member: &mut Member<'_>, carrier: &mut impl Carrier, rank: usize) -> bool {
+        let shown = member.announce_wait(carrier, rank, self.into);
         carrier.flush();
         shown
     }
@@ -341,7 +347,7 @@ impl Running {
                     break Err(fault);
                 }
                 // Acknowledged at once, so that the sender copies the next pieces while this member copies those received.
-                if member.tell_taken(carrier) {
+                if member.acknowledge_due(carrier) {
                     carrier.flush();
                 }
                 continue;
@@ -350,10 +356,10 @@ impl Running {
                 Some(Step::Recv { from, .. }) => Some((*from, self.into)),
                 _ => None,
             };
-            let looked = member.look_at_others(awaited);
-            break looked.and_then(|()| self.whether_it_can_come(member, state));
+            let looked = member.check_others(awaited);
+            break looked.and_then(|()| self.check_awaited(member, state));
         };
-        sent |= member.tell_taken(carrier);
+        sent |= member.acknowledge_due(carrier);
         if sent {
             carrier.flush();
         }
@@ -382,7 +388,7 @@ impl Running {
                         return Err(member.fail(Fault::Lost { rank: *to }));
                     }
                     if !member.may_send(*to, self.out) {
-                        return Ok(Polled::Waits(*to));
+                        return Ok(Polled::Waiting(*to));
                     }
                     let source = match place {
                         Place::Input => data.input,
@@ -399,7 +405,7 @@ impl Running {
                     let mut fits = true;
                     let take = |piece: &mut dyn Message| fits = receive(&call, data, range, then, piece);
                     if !member.take_early(from, self.into, take)? {
-                        return Ok(Polled::Waits(from));
+                        return Ok(Polled::Waiting(from));
                     }
                     check(member, from, fits)?;
                 }
@@ -424,18 +430,18 @@ impl Running {
             // No early piece from this sender is kept; otherwise the step would already be done.
             member.compare(sender, stamp, self.into)?;
             let fits = receive(&self.call, data, range.clone(), *then, message);
-            member.note_taken(sender, stamp);
+            member.record_taken(sender, stamp);
             check(member, sender, fits)?;
             self.step = self.rest.next();
             return Ok(());
         }
-        member.keep(sender, stamp, message)
+        member.store_early(sender, stamp, message)
     }
 
     /// Fails if the call waits for a member that has left, which sends and receives nothing more.
-    fn whether_it_can_come(&self, member: &mut Member<'_>, state: Polled) -> Result<Polled, Fault> {
+    fn check_awaited(&self, member: &mut Member<'_>, state: Polled) -> Result<Polled, Fault> {
         match state {
-            Polled::Waits(rank) | Polled::Full(rank) if member.has_left(rank) => {
+            Polled::Waiting(rank) | Polled::Full(rank) if member.has_left(rank) => {
                 Err(member.fail(Fault::Lost { rank }))
             }
             state => Ok(state),
@@ -456,13 +462,13 @@ fn receive(
     call: &Call,
     data: &mut Data<'_, '_>,
     range: core::ops::Range<usize>,
-    then: Then,
+    then: Reception,
     piece: &mut dyn Message,
 ) -> bool {
     let Some(into) = data.output.get_mut(range).filter(|into| into.len() == piece.data_length()) else {
         return false;
     };
-    let Then::Fold(left) = then else {
+    let Reception::Fold(left) = then else {
         piece.read(into);
         return true;
     };

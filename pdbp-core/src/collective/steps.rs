@@ -21,7 +21,7 @@ pub enum Place {
 
 /// What to do with received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Then {
+pub enum Reception {
     /// Store them.
     Store,
     /// Combine them with the bytes already there.
@@ -54,7 +54,7 @@ pub enum Step {
         /// Where the data goes.
         range: Range<usize>,
         /// What to do with it.
-        then: Then,
+        then: Reception,
     },
 }
 
@@ -83,7 +83,7 @@ impl Span {
 
 /// What a member sends in a round.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Out {
+pub(super) struct Outgoing {
     pub(super) to: usize,
     pub(super) place: Place,
     pub(super) span: Span,
@@ -91,26 +91,26 @@ pub(super) struct Out {
 
 /// What a member receives in a round.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct In {
+pub(super) struct Incoming {
     pub(super) from: usize,
     pub(super) span: Span,
-    pub(super) then: Then,
+    pub(super) then: Reception,
 }
 
 /// A round of an algorithm at one member: at most one message out and one in, of any length.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Round {
-    pub(super) out: Option<Out>,
-    pub(super) into: Option<In>,
+    pub(super) out: Option<Outgoing>,
+    pub(super) into: Option<Incoming>,
 }
 
 impl Round {
     pub(super) fn send(to: usize, place: Place, span: Span) -> Self {
-        Self { out: Some(Out { to, place, span }), into: None }
+        Self { out: Some(Outgoing { to, place, span }), into: None }
     }
 
-    pub(super) fn recv(from: usize, span: Span, then: Then) -> Self {
-        Self { out: None, into: Some(In { from, span, then }) }
+    pub(super) fn recv(from: usize, span: Span, then: Reception) -> Self {
+        Self { out: None, into: Some(Incoming { from, span, then }) }
     }
 
     pub(super) fn and(self, other: Self) -> Self {
@@ -207,11 +207,11 @@ enum Pass {
 /// traffic. In trees, pieces are the outer loop: a member forwards the first while the second arrives.
 ///
 /// ```
-/// use pdbp_core::collective::{Call, Kind, Place, Step, Steps, Then};
+/// use pdbp_core::collective::{Call, Kind, Place, Reception, Step, Steps};
 ///
 /// let call = Call::moving(Kind::Broadcast, 0, 100);
 /// let steps: Vec<_> = Steps::new(&call, 3, 1, 64).collect();
-/// let recv = |range| Step::Recv { from: 0, range, then: Then::Store };
+/// let recv = |range| Step::Recv { from: 0, range, then: Reception::Store };
 /// assert_eq!(steps, [recv(0..64), recv(64..100)]);
 /// # let _ = Place::Input;
 /// ```
@@ -224,16 +224,16 @@ pub struct Steps {
     pieces_done: usize,
     next_round: usize,
     copy: Option<(Span, usize)>,
-    out: Option<Out>,
-    into: Option<In>,
+    out: Option<Outgoing>,
+    into: Option<Incoming>,
     /// The direction of the next piece if both are possible.
     takes_turn: Turn,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
-    Out,
-    In,
+    Outgoing,
+    Incoming,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -246,16 +246,22 @@ enum Work {
 impl Steps {
     /// Computes the steps of member `rank`, in pieces of at most `piece` bytes, at least 64.
     pub fn new(call: &Call, members: usize, rank: usize, piece: usize) -> Self {
-        Self::with(call, choose(call, members, whole_grains(piece)), members, rank, piece)
+        Self::build(call, choose(call, members, whole_grains(piece)), members, rank, piece)
     }
 
     /// As [`new`](Self::new), but with the given algorithm, for comparison; `None` if it [cannot do](Algorithm::does) the call. All
     /// members must give the same one.
-    pub fn by(call: &Call, algorithm: Algorithm, members: usize, rank: usize, piece: usize) -> Option<Self> {
-        algorithm.does(call.kind).then(|| Self::with(call, algorithm, members, rank, piece))
+    pub fn with_algorithm(
+        call: &Call,
+        algorithm: Algorithm,
+        members: usize,
+        rank: usize,
+        piece: usize,
+    ) -> Option<Self> {
+        algorithm.does(call.kind).then(|| Self::build(call, algorithm, members, rank, piece))
     }
 
-    fn with(call: &Call, algorithm: Algorithm, members: usize, rank: usize, piece: usize) -> Self {
+    fn build(call: &Call, algorithm: Algorithm, members: usize, rank: usize, piece: usize) -> Self {
         let (kind, bytes, unit) = (call.kind, call.bytes, call.element.size());
         let root = if members == 0 { 0 } else { call.root.min(members - 1) };
         let plan = Plan { kind, members, rank, root, bytes, unit };
@@ -275,32 +281,36 @@ impl Steps {
         let own = to.filter(|(to, _)| *to == rank).map(|(_, bytes)| (Span::new(0, bytes), 0));
         let mut steps = Self::of(plan, Work::Pair, piece, own);
         if own.is_none() {
-            steps.out = to.map(|(to, bytes)| Out { to, place: Place::Input, span: Span::new(0, bytes) });
-            steps.into = from.map(|(from, bytes)| In { from, span: Span::new(0, bytes), then: Then::Store });
+            steps.out = to.map(|(to, bytes)| Outgoing { to, place: Place::Input, span: Span::new(0, bytes) });
+            steps.into = from.map(|(from, bytes)| Incoming {
+                from,
+                span: Span::new(0, bytes),
+                then: Reception::Store,
+            });
         }
         steps
     }
 
     fn of(plan: Plan, work: Work, piece: usize, copy: Option<(Span, usize)>) -> Self {
         let piece = whole_grains(piece);
-        let (out, into, takes_turn) = (None, None, Turn::Out);
+        let (out, into, takes_turn) = (None, None, Turn::Outgoing);
         Self { plan, work, piece, pieces_done: 0, next_round: 0, copy, out, into, takes_turn }
     }
 
     /// Takes the next piece of the round.
     fn next_piece(&mut self) -> Option<Step> {
-        let goes_out = self.out.is_some() && (self.takes_turn == Turn::Out || self.into.is_none());
+        let goes_out = self.out.is_some() && (self.takes_turn == Turn::Outgoing || self.into.is_none());
         if goes_out {
             let out = self.out.take()?;
             let (range, rest) = out.span.cut(self.piece);
-            self.out = rest.map(|span| Out { span, ..out });
-            self.takes_turn = Turn::In;
+            self.out = rest.map(|span| Outgoing { span, ..out });
+            self.takes_turn = Turn::Incoming;
             return Some(Step::Send { to: out.to, place: out.place, range });
         }
         let into = self.into.take()?;
         let (range, rest) = into.span.cut(self.piece);
-        self.into = rest.map(|span| In { span, ..into });
-        self.takes_turn = Turn::Out;
+        self.into = rest.map(|span| Incoming { span, ..into });
+        self.takes_turn = Turn::Outgoing;
         Some(Step::Recv { from: into.from, range, then: into.then })
     }
 
@@ -325,7 +335,7 @@ impl Steps {
             return None;
         }
         let mut round = self.plan.round(algorithm, self.pass(), self.next_round);
-        let by_pieces = algorithm.is_by_pieces();
+        let by_pieces = algorithm.is_pipelined();
         if round.is_none() && by_pieces {
             self.pieces_done += 1;
             let passes = if self.plan.kind == Kind::AllReduce { 2 } else { 1 };
@@ -340,13 +350,13 @@ impl Steps {
         if by_pieces {
             let start = self.pieces_done % self.pieces() * self.piece;
             let span = Span { start, end: self.plan.bytes.min(start + self.piece) };
-            round.out = round.out.map(|out| Out { span, ..out });
-            round.into = round.into.map(|into| In { span, ..into });
+            round.out = round.out.map(|out| Outgoing { span, ..out });
+            round.into = round.into.map(|into| Incoming { span, ..into });
         }
         if self.plan.kind != Kind::Barrier {
             round = round.without_empty();
         }
-        (self.out, self.into, self.takes_turn) = (round.out, round.into, Turn::Out);
+        (self.out, self.into, self.takes_turn) = (round.out, round.into, Turn::Outgoing);
         Some(())
     }
 }

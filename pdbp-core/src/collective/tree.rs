@@ -2,7 +2,7 @@
 //! order.
 
 use super::element::Left;
-use super::steps::{Place, Plan, Round, Then};
+use super::steps::{Place, Plan, Reception, Round};
 
 /// The shape of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(super) fn broadcast(plan: &Plan, shape: Shape, number: usize) -> Option<Roun
     let own = place(plan);
     let Some(child) = number.checked_sub(1) else {
         let parent = shape.parent(own, plan.members);
-        let parent = parent.map(|parent| Round::recv(rank(plan, parent), plan.whole(), Then::Store));
+        let parent = parent.map(|parent| Round::recv(rank(plan, parent), plan.whole(), Reception::Store));
         return Some(parent.unwrap_or_default());
     };
     let child = match shape {
@@ -40,7 +40,7 @@ pub(super) fn broadcast(plan: &Plan, shape: Shape, number: usize) -> Option<Roun
 pub(super) fn reduce(plan: &Plan, shape: Shape, number: usize) -> Option<Round> {
     let own = place(plan);
     if let Some(child) = shape.child(own, plan.members, number) {
-        let fold = |child| Round::recv(rank(plan, child), plan.whole(), Then::Fold(Left::Own));
+        let fold = |child| Round::recv(rank(plan, child), plan.whole(), Reception::Fold(Left::Own));
         return Some(child.map(fold).unwrap_or_default());
     }
     // The first number past the children.

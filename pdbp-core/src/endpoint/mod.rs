@@ -16,7 +16,7 @@
 //!
 //! ```
 //! use pdbp_core::Config;
-//! use pdbp_core::embed::{Posted, WireStorage};
+//! use pdbp_core::embed::{WireStorage, WireTransport};
 //! use pdbp_core::endpoint::{Endpoint, EndpointStorage};
 //! use pdbp_core::id::{NodeId, Time};
 //! use pdbp_core::policy::Adaptive;
@@ -43,7 +43,7 @@
 //! let mut nodes = [0, 1].map(|index| {
 //!     let config = Config::new(NodeId::new(index).expect("a node number"), 2);
 //!     let wire = Line(index.into(), Rc::clone(&line));
-//!     let transport = Posted::new(wire, config.node, 2, WireStorage::allocate(2, 10));
+//!     let transport = WireTransport::new(wire, config.node, 2, WireStorage::allocate(2, 10));
 //!     let memory = HeapMemory::new(32 * stride(config.body)).expect("memory for 32 blocks");
 //!     // Room for 8 parts in all, 4 deliveries that wait for a part, and one long message of up to 16 KiB.
 //!     let storage = EndpointStorage::allocate(&config, (32, 8), 4, (1, 16 << 10));

@@ -13,7 +13,7 @@
 //!
 //! ```
 //! use pdbp_core::cdu::{CduClass, Route};
-//! use pdbp_core::embed::{Posted, WireStorage};
+//! use pdbp_core::embed::{WireStorage, WireTransport};
 //! use pdbp_core::id::{NodeId, PartId, PipeId, Time};
 //! use pdbp_core::policy::Adaptive;
 //! use pdbp_core::tables::PartKind;
@@ -52,7 +52,7 @@
 //! let mut nodes = [0, 1].map(|index| {
 //!     let config = Config::new(NodeId::new(index).expect("a node number"), 2);
 //!     let wire = Line(index.into(), Rc::clone(&line));
-//!     let transport = Posted::new(wire, config.node, 2, WireStorage::allocate(2, 10));
+//!     let transport = WireTransport::new(wire, config.node, 2, WireStorage::allocate(2, 10));
 //!     let memory = HeapMemory::new(32 * stride(config.body)).expect("memory for 32 blocks");
 //!     let storage = Storage::allocate(&config, 32, 8);
 //!     Engine::new(config, Adaptive::DEFAULT, transport, memory, storage)

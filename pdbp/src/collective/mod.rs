@@ -72,7 +72,7 @@
 //!
 //! # What is left out
 //! * **A setting that selects an algorithm.** Members with different values would deadlock, and the best algorithm follows from the
-//!   kind and length of the call. To compare algorithms, run them by [`Steps::by`](pdbp_core::collective::Steps::by) over any
+//!   kind and length of the call. To compare algorithms, run them by [`Steps::with_algorithm`](pdbp_core::collective::Steps::with_algorithm) over any
 //!   carrier, as `pdbp rapidio scale` does.
 //! * **Leaders that communicate for their hosts** in groups that span several. Unless all members share memory, all send messages.
 //!   Launchers number the ranks of a host consecutively, and the trees here then send little between hosts; no measurement has
@@ -353,7 +353,7 @@ impl Drop for Group {
         // Members that have left need not be told.
         while line.try_recv(|message| _ = member.accept(message)) {}
         line.tell(|line| {
-            let all_know = member.tell_fault(line);
+            let all_know = member.report_fault(line);
             let all_know_end = if *has_joined { member.leave(line) } else { member.withdraw(line) };
             all_know && all_know_end
         });
@@ -371,6 +371,6 @@ fn fail(group: &mut Group, fault: Fault) -> Fault {
     let Group { line, member, .. } = group;
     let fault = member.fail(fault);
     line.take_back();
-    line.tell(|line| member.tell_fault(line));
+    line.tell(|line| member.report_fault(line));
     fault
 }

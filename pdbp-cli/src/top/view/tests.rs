@@ -64,10 +64,7 @@ fn nodes_and_rows_have_their_figures() {
     assert_eq!(words("node0 → node2")[3..], row);
     assert!(line(&text, "pdbp top").contains("nodes: 2 up, 1 silent, 1 failed  parts: 4"), "{text}");
     assert!(text.contains("a-node-with-a-long-name: malformed 1"), "{text}");
-    assert!(
-        text.contains("a-node-with-a-long-name: readers fall behind: 2.00k messages/s copied"),
-        "{text}"
-    );
+    assert!(text.contains("a-node-with-a-long-name: readers fall behind: 2.00k messages/s copied"), "{text}");
     assert!(!text.contains("node0: readers"), "{text}");
 }
 

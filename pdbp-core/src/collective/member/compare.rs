@@ -30,14 +30,14 @@ impl Member<'_> {
 
     /// Fails the group because a member has arrived at the barrier with this number while this one is at another barrier: one of
     /// them made a different call before.
-    pub fn met_another(&mut self, rank: usize, number: u32) -> Fault {
+    pub fn barrier_mismatch(&mut self, rank: usize, number: u32) -> Fault {
         let ours = self.last[0].unwrap_or_default();
         self.differ(rank, Stamp::new(number, &BARRIER), ours)
     }
 
     /// Fails the group because a member has shown, by other means than messages, that it made a different call.
-    pub fn met_other_call(&mut self, rank: usize, theirs: [u64; 2]) -> Fault {
-        let theirs = Stamp::of_words(theirs);
+    pub fn call_mismatch(&mut self, rank: usize, theirs: [u64; 2]) -> Fault {
+        let theirs = Stamp::from_words(theirs);
         let mut own = self.last.iter().flatten();
         let ours = own.find(|ours| ours.number() == theirs.number()).or(self.last[0].as_ref());
         let ours = ours.copied().unwrap_or_default();
@@ -47,12 +47,12 @@ impl Member<'_> {
     /// Looks for members that made a different call: one that waits in this call or the one before, or one whose unused data this
     /// member has kept. Everything received from the awaited member must have been used or kept.
     #[inline]
-    pub(in crate::collective) fn look_at_others(
+    pub(in crate::collective) fn check_others(
         &mut self,
         awaited: Option<(usize, Stamp)>,
     ) -> Result<(), Fault> {
-        if !self.are_kept_seen {
-            self.look_at_kept()?;
+        if !self.is_early_checked {
+            self.check_early()?;
         }
         if self.is_waited_for { self.compare_with_waiting(awaited) } else { Ok(()) }
     }
@@ -62,11 +62,12 @@ impl Member<'_> {
         !stamp.is_tagged() && (self.stats.calls.wrapping_sub(stamp.number()) as i32) > 0
     }
 
-    fn look_at_kept(&mut self) -> Result<(), Fault> {
-        self.are_kept_seen = true;
-        let kept = self.peers.iter().enumerate();
-        let mut kept = kept.flat_map(|(rank, peer)| peer.early.iter().map(move |early| (rank, early.stamp)));
-        match kept.find(|(_, stamp)| self.is_over(*stamp)).zip(self.last[0]) {
+    fn check_early(&mut self) -> Result<(), Fault> {
+        self.is_early_checked = true;
+        let pieces = self.peers.iter().enumerate();
+        let mut pieces =
+            pieces.flat_map(|(rank, peer)| peer.early.iter().map(move |early| (rank, early.stamp)));
+        match pieces.find(|(_, stamp)| self.is_over(*stamp)).zip(self.last[0]) {
             Some(((rank, stamp), ours)) => self.compare(rank, stamp, ours),
             None => Ok(()),
         }

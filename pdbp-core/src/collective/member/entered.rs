@@ -9,15 +9,15 @@ impl Member<'_> {
     /// then begin the call with [`Running::start`](crate::collective::Running::start).
     #[inline]
     pub fn enter(&mut self, call: &Call) -> Option<[u64; 2]> {
-        if self.is_waited_for || self.kept > 0 || self.has_anybody_left {
+        if self.is_waited_for || self.early_count > 0 || self.has_anybody_left {
             return None;
         }
-        self.begin(call).ok().map(|stamp| stamp.words())
+        self.begin(call).ok().map(|stamp| stamp.to_words())
     }
 
     /// Returns the signature of the last call begun.
     pub fn signature(&self) -> [u64; 2] {
-        self.last[0].unwrap_or_default().words()
+        self.last[0].unwrap_or_default().to_words()
     }
 
     /// Begins a barrier that is performed by other means than messages, such as flags in shared memory. Returns its number, or
@@ -25,7 +25,7 @@ impl Member<'_> {
     /// [`Running::start`](crate::collective::Running::start).
     #[inline]
     pub fn enter_barrier(&mut self) -> Option<u32> {
-        if self.is_waited_for || self.kept > 0 {
+        if self.is_waited_for || self.early_count > 0 {
             return None;
         }
         self.begin(&BARRIER).ok()?;
@@ -36,20 +36,20 @@ impl Member<'_> {
     /// so no acknowledgements are needed.
     #[inline]
     pub fn leave_barrier(&mut self) {
-        self.meets = false;
+        self.is_synchronizing = false;
         for peer in self.peers.iter_mut() {
             peer.calls.acknowledged = peer.calls.sent;
-            peer.calls.told = peer.calls.taken;
+            peer.calls.reported = peer.calls.taken;
         }
     }
 
     /// Counts the last call as performed by reading other members' memory.
-    pub fn note_read(&mut self) {
+    pub fn count_read(&mut self) {
         self.stats.by_reads += 1;
     }
 
     /// Counts the last call as performed by other means than messages.
-    pub fn note_switched(&mut self) {
+    pub fn count_switched(&mut self) {
         self.stats.in_switches += 1;
     }
 }

@@ -10,10 +10,10 @@ use zerocopy::{FromBytes, IntoBytes};
 
 pub use storage::MemberStorage;
 pub(crate) use storage::Peer;
-use storage::{Early, Kept, SLOTS};
+use storage::{Early, EarlyPiece, SLOTS};
 
-use super::known::{Few, Known};
-use super::message::{HEADER, Header, Stamp, What};
+use super::message::{HEADER, Header, MessageKind, Stamp};
+use super::step_cache::{CachedSteps, StepCache};
 use super::steps::{GRAIN, Steps};
 use super::{Call, Carrier, Fault, Kind, Message, Refused, Sent};
 
@@ -59,19 +59,19 @@ pub struct Member<'m> {
     early: ManagedSlice<'m, u8>,
     /// The last call, which may be in progress, and the one before it.
     last: [Option<Stamp>; 2],
-    /// Whether the last call is in progress and one that [all arrive at](Call::is_met_by_all); and the last completed call of that
+    /// Whether the last call is in progress and one that [all arrive at](Call::synchronizes); and the last completed call of that
     /// kind.
-    meets: bool,
-    met: u32,
+    is_synchronizing: bool,
+    synchronized: u32,
     /// Whether acknowledgements are due.
-    owes: bool,
+    acknowledgements_due: bool,
     /// Whether another member has reported that it is waiting.
     is_waited_for: bool,
     has_anybody_left: bool,
     /// Number of early pieces kept, and whether their calls have been checked since this call began.
-    kept: usize,
-    are_kept_seen: bool,
-    known: Known,
+    early_count: usize,
+    is_early_checked: bool,
+    step_cache: StepCache,
     fault: Option<Fault>,
     stats: Stats,
 }
@@ -108,24 +108,24 @@ impl<'m> Member<'m> {
                 return Err(Refused::Length { what, bytes, needed });
             }
         }
-        let (last, known, stats) = ([None; 2], Known::default(), Stats::default());
-        let (meets, met) = (false, 0);
-        let (owes, is_waited_for, has_anybody_left) = (false, false, false);
-        let (kept, are_kept_seen, fault) = (0, true, None);
+        let (last, step_cache, stats) = ([None; 2], StepCache::default(), Stats::default());
+        let (is_synchronizing, synchronized) = (false, 0);
+        let (acknowledgements_due, is_waited_for, has_anybody_left) = (false, false, false);
+        let (early_count, is_early_checked, fault) = (0, true, None);
         Ok(Self {
             rank,
             piece,
             peers,
             early,
             last,
-            meets,
-            met,
-            owes,
+            is_synchronizing,
+            synchronized,
+            acknowledgements_due,
             is_waited_for,
             has_anybody_left,
-            kept,
-            are_kept_seen,
-            known,
+            early_count,
+            is_early_checked,
+            step_cache,
             fault,
             stats,
         })
@@ -166,30 +166,30 @@ impl<'m> Member<'m> {
 
     /// Tells the members that do not know it yet which fault ended the group. Returns whether all know; if not, there was no room,
     /// so call this again.
-    pub fn tell_fault(&mut self, carrier: &mut impl Carrier) -> bool {
+    pub fn report_fault(&mut self, carrier: &mut impl Carrier) -> bool {
         let Some(fault) = self.fault else { return true };
         let header = Header::fault(self.rank, fault.code(self.rank));
-        self.tell(carrier, &header, |peer| &mut peer.knows_fault)
+        self.notify_members(carrier, &header, |peer| &mut peer.fault_reported)
     }
 
     /// Tells all members that this one has left and will send nothing more. A member that needs it has then [lost](Fault::Lost) it.
-    /// Returns whether all know, as [`tell_fault`](Self::tell_fault) does.
+    /// Returns whether all know, as [`report_fault`](Self::report_fault) does.
     pub fn leave(&mut self, carrier: &mut impl Carrier) -> bool {
-        self.tell_end(carrier, What::Left)
+        self.announce_end(carrier, MessageKind::Left)
     }
 
     /// As [`leave`](Self::leave), for a member that has given up joining, so that those still joining know that it has made no
     /// call.
     pub fn withdraw(&mut self, carrier: &mut impl Carrier) -> bool {
-        self.tell_end(carrier, What::Withdrawn)
+        self.announce_end(carrier, MessageKind::Withdrawn)
     }
 
-    fn tell_end(&mut self, carrier: &mut impl Carrier, what: What) -> bool {
-        let header = Header::new(what, self.rank, 0, Stamp::default());
-        self.tell(carrier, &header, |peer| &mut peer.knows_leave)
+    fn announce_end(&mut self, carrier: &mut impl Carrier, kind: MessageKind) -> bool {
+        let header = Header::new(kind, self.rank, 0, Stamp::default());
+        self.notify_members(carrier, &header, |peer| &mut peer.leave_reported)
     }
 
-    fn tell(
+    fn notify_members(
         &mut self,
         carrier: &mut impl Carrier,
         header: &Header,
@@ -217,7 +217,7 @@ impl<'m> Member<'m> {
     /// Returns the header of a greeting. Members that are in a call ignore greetings; the host defines and checks what follows the
     /// header.
     pub fn greeting(&self) -> [u8; HEADER] {
-        zerocopy::transmute!(Header::new(What::Greeting, self.rank, 0, Stamp::default()))
+        zerocopy::transmute!(Header::new(MessageKind::Greeting, self.rank, 0, Stamp::default()))
     }
 
     /// Takes a message received while no call is in progress, and keeps data for the next call.
@@ -226,7 +226,7 @@ impl<'m> Member<'m> {
     /// The [`Fault`] that ended the group.
     pub fn accept(&mut self, message: &mut dyn Message) -> Result<(), Fault> {
         if let Some(Piece { from, stamp }) = self.sort(message)? {
-            self.keep(from, stamp, message)?;
+            self.store_early(from, stamp, message)?;
         }
         Ok(())
     }
@@ -239,8 +239,8 @@ impl<'m> Member<'m> {
         self.stats.calls = self.stats.calls.wrapping_add(1);
         let stamp = Stamp::new(self.stats.calls, call);
         self.last = [Some(stamp), self.last[0]];
-        self.meets = call.is_met_by_all();
-        self.are_kept_seen = self.kept == 0;
+        self.is_synchronizing = call.synchronizes();
+        self.is_early_checked = self.early_count == 0;
         Ok(stamp)
     }
 
@@ -251,21 +251,31 @@ impl<'m> Member<'m> {
     /// Returns the index of the steps of an earlier call with these lengths, which is therefore valid. The index is valid until
     /// another call is learnt.
     #[inline]
-    pub(in crate::collective) fn known(&self, call: &Call, input: usize, output: usize) -> Option<usize> {
-        self.known.find(call, input, output)
+    pub(in crate::collective) fn find_steps(
+        &self,
+        call: &Call,
+        input: usize,
+        output: usize,
+    ) -> Option<usize> {
+        self.step_cache.find(call, input, output)
     }
 
     /// Returns the steps at an index.
     #[inline]
-    pub(in crate::collective) fn few(&self, at: usize) -> Option<&Few> {
-        self.known.get(at)
+    pub(in crate::collective) fn cached_steps(&self, at: usize) -> Option<&CachedSteps> {
+        self.step_cache.get(at)
     }
 
-    /// As [`known`](Self::known), for a call not made before, if it has few steps.
-    pub(in crate::collective) fn learn(&mut self, call: &Call, input: usize, output: usize) -> Option<usize> {
+    /// As [`find_steps`](Self::find_steps), for a call not made before, if it has few steps.
+    pub(in crate::collective) fn cache_steps(
+        &mut self,
+        call: &Call,
+        input: usize,
+        output: usize,
+    ) -> Option<usize> {
         // Data of more than one piece takes too many steps.
-        let steps = (call.bytes <= self.piece).then(|| Few::of(self.steps(call)))??;
-        Some(self.known.add(call, input, output, steps))
+        let steps = (call.bytes <= self.piece).then(|| CachedSteps::of(self.steps(call)))??;
+        Some(self.step_cache.add(call, input, output, steps))
     }
 
     /// Returns the steps of a call.
@@ -292,26 +302,26 @@ impl<'m> Member<'m> {
         let Some(peer) = self.peers.get_mut(from).filter(|_| from != own) else {
             return Err(self.fail(garbled));
         };
-        match header.what() {
-            Some(What::Data) if message.data_length() <= piece => {
+        match header.kind() {
+            Some(MessageKind::Data) if message.data_length() <= piece => {
                 peer.flow(header.stamp).acknowledge(header.taken());
                 return Ok(Some(Piece { from, stamp: header.stamp }));
             }
-            Some(What::Taken) => peer.flow(header.stamp).acknowledge(header.taken()),
-            Some(What::Waits) => {
+            Some(MessageKind::Taken) => peer.flow(header.stamp).acknowledge(header.taken()),
+            Some(MessageKind::Waiting) => {
                 peer.waits = Some(header.stamp);
                 self.is_waited_for = true;
             }
-            Some(What::Left | What::Withdrawn) => {
+            Some(MessageKind::Left | MessageKind::Withdrawn) => {
                 peer.has_left = true;
                 self.has_anybody_left = true;
             }
-            Some(What::Greeting) => {}
-            Some(What::Fault) => {
-                peer.knows_fault = true;
+            Some(MessageKind::Greeting) => {}
+            Some(MessageKind::Fault) => {
+                peer.fault_reported = true;
                 let (code, rank) = header.fault_code();
                 let is_member = rank < self.peers.len();
-                return Err(self.fail(if is_member { Fault::of_code(code, from, rank) } else { garbled }));
+                return Err(self.fail(if is_member { Fault::from_code(code, from, rank) } else { garbled }));
             }
             _ => return Err(self.fail(garbled)),
         }
@@ -319,7 +329,7 @@ impl<'m> Member<'m> {
     }
 
     /// Keeps a copy of a message that is not awaited.
-    pub(in crate::collective) fn keep(
+    pub(in crate::collective) fn store_early(
         &mut self,
         from: usize,
         stamp: Stamp,
@@ -333,7 +343,7 @@ impl<'m> Member<'m> {
         }
         self.stats.early += 1;
         let (piece, length) = (self.piece, message.data_length());
-        let kept = self.peers.get_mut(from).and_then(|peer| {
+        let stored = self.peers.get_mut(from).and_then(|peer| {
             let same = peer.early.iter().filter(|early| early.stamp.is_tagged() == stamp.is_tagged());
             if same.count() == WINDOW {
                 return None;
@@ -343,9 +353,9 @@ impl<'m> Member<'m> {
             message.read(self.early.get_mut(start..start + length)?);
             peer.early.push(Early { slot, length, stamp }).ok()
         });
-        self.kept += usize::from(kept.is_some() && !stamp.is_tagged());
+        self.early_count += usize::from(stored.is_some() && !stamp.is_tagged());
         // The sender exceeded its window.
-        kept.ok_or_else(|| self.fail(Fault::Garbled { rank: from }))
+        stored.ok_or_else(|| self.fail(Fault::Garbled { rank: from }))
     }
 
     /// Takes the first early piece from a member that belongs to this call, or has this tag, and passes it to `take`.
@@ -360,11 +370,11 @@ impl<'m> Member<'m> {
         let piece = self.piece;
         if let Some(peer) = self.peers.get_mut(from) {
             let early = peer.early.remove(place);
-            self.kept -= usize::from(!early.stamp.is_tagged());
+            self.early_count -= usize::from(!early.stamp.is_tagged());
             let start = (from * SLOTS + early.slot) * piece;
-            take(&mut Kept(self.early.get(start..start + early.length).unwrap_or(&[])));
+            take(&mut EarlyPiece(self.early.get(start..start + early.length).unwrap_or(&[])));
         }
-        self.note_taken(from, stamp);
+        self.record_taken(from, stamp);
         Ok(true)
     }
 
@@ -397,7 +407,7 @@ impl<'m> Member<'m> {
     pub fn forget(&mut self, rank: usize) {
         if let Some(peer) = self.peers.get_mut(rank) {
             let calls = peer.early.iter().filter(|early| !early.stamp.is_tagged()).count();
-            self.kept = self.kept.saturating_sub(calls);
+            self.early_count = self.early_count.saturating_sub(calls);
             *peer = Peer::default();
         }
         self.has_anybody_left = self.peers.iter().any(|peer| peer.has_left);
@@ -414,14 +424,14 @@ impl<'m> Member<'m> {
         let own = self.rank;
         let Some(peer) = self.peers.get_mut(to) else { return Sent::Gone };
         let flow = peer.flow(stamp);
-        let header = Header::new(What::Data, own, flow.taken, stamp);
+        let header = Header::new(MessageKind::Data, own, flow.taken, stamp);
         let sent = carrier.try_send(to, header.as_bytes(), data);
         if sent == Sent::Done {
             if !stamp.is_tagged() {
-                flow.sends(stamp.number(), self.met);
+                flow.sends(stamp.number(), self.synchronized);
             }
             flow.sent = flow.sent.wrapping_add(1);
-            flow.told = flow.taken;
+            flow.reported = flow.taken;
             self.stats.messages += 1;
             self.stats.bytes += data.len() as u64;
         }
@@ -430,13 +440,13 @@ impl<'m> Member<'m> {
 
     /// Tells a member that this one waits for it, and in which call; if that member is in another call, it reports the mismatch.
     /// Returns whether there was room.
-    pub(in crate::collective) fn show(
+    pub(in crate::collective) fn announce_wait(
         &mut self,
         carrier: &mut impl Carrier,
         to: usize,
         stamp: Stamp,
     ) -> bool {
-        let header = Header::new(What::Waits, self.rank, 0, stamp);
+        let header = Header::new(MessageKind::Waiting, self.rank, 0, stamp);
         let sent = carrier.try_send(to, header.as_bytes(), &[]);
         self.stats.control += u64::from(sent == Sent::Done);
         sent != Sent::NoRoom

@@ -34,7 +34,7 @@ pub(super) struct Flow {
     pub(super) acknowledged: u32,
     /// Pieces taken, and how many of them the other member has been told of, or knows of from a call that all arrived at.
     pub(super) taken: u32,
-    pub(super) told: u32,
+    pub(super) reported: u32,
     /// The calls of the last piece sent and of the last one taken. Unused for tagged pieces.
     last_sent: Last,
     last_taken: Last,
@@ -59,45 +59,45 @@ impl Last {
 }
 
 impl Flow {
-    /// Notes that a piece of a call is about to be sent. `met` is the last call that all members have arrived at.
+    /// Notes that a piece of a call is about to be sent. `synchronized` is the last call that all members have arrived at.
     #[inline]
-    pub(super) fn sends(&mut self, call: u32, met: u32) {
+    pub(super) fn sends(&mut self, call: u32, synchronized: u32) {
         if self.last_sent.call != call {
-            self.meet(met);
+            self.on_synchronized(synchronized);
             self.last_sent = Last { call, before: self.sent };
         }
     }
 
     /// Notes that a piece of a call has been received.
     #[inline]
-    pub(super) fn takes(&mut self, call: u32, met: u32) {
+    pub(super) fn takes(&mut self, call: u32, synchronized: u32) {
         if self.last_taken.call != call {
-            self.meet(met);
+            self.on_synchronized(synchronized);
             self.last_taken = Last { call, before: self.taken };
         }
     }
 
     /// Records that all members have arrived at this call, and know that of each other: they have received all pieces of earlier
     /// calls.
-    pub(super) fn meet(&mut self, call: u32) {
+    pub(super) fn on_synchronized(&mut self, call: u32) {
         if let Some(taken) = self.last_sent.before(call, self.sent) {
             self.acknowledge(taken);
         }
         if let Some(taken) = self.last_taken.before(call, self.taken)
-            && taken.wrapping_sub(self.told) as i32 > 0
+            && taken.wrapping_sub(self.reported) as i32 > 0
         {
-            self.told = taken;
+            self.reported = taken;
         }
     }
 
     /// Whether an acknowledgement is due. In calls of one piece it is delayed, because a later call may be one that all arrive at,
     /// which makes it unnecessary. `comes`: this is such a call.
-    pub(super) fn owes(&self, comes: bool) -> bool {
+    pub(super) fn is_acknowledgement_due(&self, comes: bool) -> bool {
         let most = WINDOW as u32;
-        let untold = self.taken.wrapping_sub(self.told);
+        let unacknowledged = self.taken.wrapping_sub(self.reported);
         match self.taken.wrapping_sub(self.last_taken.before) {
-            0..2 => untold >= if comes { most } else { most - 1 },
-            _ => untold >= most / 2,
+            0..2 => unacknowledged >= if comes { most } else { most - 1 },
+            _ => unacknowledged >= most / 2,
         }
     }
 
@@ -117,9 +117,9 @@ impl Flow {
 }
 
 /// A piece that was kept.
-pub(super) struct Kept<'d>(pub(super) &'d [u8]);
+pub(super) struct EarlyPiece<'d>(pub(super) &'d [u8]);
 
-impl Message for Kept<'_> {
+impl Message for EarlyPiece<'_> {
     fn header(&self) -> &[u8] {
         &[]
     }
@@ -148,8 +148,8 @@ pub(crate) struct Peer {
     /// The call in which the other member reported that it is waiting.
     pub(super) waits: Option<Stamp>,
     pub(super) has_left: bool,
-    pub(super) knows_fault: bool,
-    pub(super) knows_leave: bool,
+    pub(super) fault_reported: bool,
+    pub(super) leave_reported: bool,
 }
 
 /// The memory of a [`Member`](super::Member); see `allocate`.

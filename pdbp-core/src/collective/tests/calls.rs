@@ -339,9 +339,9 @@ fn who_comes_to_another_barrier_has_called_something_else() {
     let member = &mut World::new(2, 64, 4).members[0].member;
     let number = member.enter_barrier().unwrap();
     let barrier = Call::moving(Kind::Barrier, 0, 0);
-    assert_eq!(Running::of_last(member).map(|running| *running.call()), Ok(barrier));
+    assert_eq!(Running::from_last(member).map(|running| *running.call()), Ok(barrier));
     let (theirs, ours) = (barrier, barrier);
     let fault = Fault::Mismatch { rank: 1, number: number + 1, theirs, own_number: number, ours };
-    assert_eq!(member.met_another(1, number + 1), fault);
+    assert_eq!(member.barrier_mismatch(1, number + 1), fault);
     assert_eq!(member.enter_barrier(), None, "the group has ended");
 }

@@ -39,7 +39,7 @@ fn members_that_call_different_things_are_told_so_and_all_others_with_them() {
             let mut world = World::new(members, 64, i as u64);
             let odd = i % members;
             start_all(&mut world, |rank| if rank == odd { other } else { usual });
-            world.show();
+            world.announce_wait();
             world.run();
             // Members that had done their part before find out at their next call.
             let next = Call::moving(Kind::Barrier, 0, 0);
@@ -76,7 +76,7 @@ fn two_that_each_take_the_other_for_the_root_are_told_so() {
     let mut world = World::new(2, 64, 1);
     start_all(&mut world, |rank| Call::moving(Kind::Broadcast, 1 - rank, 8));
     assert_eq!(world.faults(), [None; 2], "nothing can be known yet");
-    world.show();
+    world.announce_wait();
     world.run();
     let faults = world.faults();
     assert!(faults.iter().any(|fault| matches!(fault, Some(Fault::Mismatch { .. }))), "{faults:?}");
@@ -88,7 +88,7 @@ fn who_called_something_else_with_nothing_to_send_is_found_at_the_next_call() {
     let mut world = World::new(2, 64, 1);
     start_all(&mut world, |rank| Call::moving(Kind::Broadcast, 0, 8 * rank));
     assert_eq!(world.members[0].ended, Some(Ok(())), "nothing to send: done");
-    world.show();
+    world.announce_wait();
     world.start(0, &Call::moving(Kind::Barrier, 0, 0), Vec::new(), Vec::new()).unwrap();
     world.run();
     let faults = world.faults();
@@ -109,7 +109,7 @@ fn who_waits_for_one_that_is_in_a_later_call_is_told_so() {
     world.start(0, &reduce, Vec::new(), vec![0; 4]).unwrap();
     world.start(1, &Call { bytes: 8, ..nothing }, Vec::new(), vec![0; 8]).unwrap();
     world.run();
-    world.show();
+    world.announce_wait();
     world.run();
     let fault = world.faults()[1];
     let is_told = matches!(fault, Some(Fault::Mismatch { rank: 0, number: 3, theirs, own_number: 1, .. }) if theirs == reduce);

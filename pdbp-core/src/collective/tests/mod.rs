@@ -1,7 +1,7 @@
 mod calls;
 mod combine;
 mod faults;
-mod noted;
+mod notes;
 mod reads;
 mod steps;
 mod world;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::vec;
 use std::vec::Vec;
 
-use crate::collective::{Algorithm, Call, Element, Kind, Op, Place, Step, Steps, Then, WINDOW, combine};
+use crate::collective::{Algorithm, Call, Element, Kind, Op, Place, Reception, Step, Steps, WINDOW, combine};
 
 /// Calls of every kind, with several roots and lengths: none, less than a value per member, and lengths that divide by nothing.
 pub(super) fn calls(members: usize) -> Vec<Call> {
@@ -88,7 +88,9 @@ fn every_message_is_received_in_order_and_nobody_waits_in_a_circle() {
 }
 
 fn steps_by(call: &Call, algorithm: Algorithm, members: usize, piece: usize) -> Vec<VecDeque<Step>> {
-    (0..members).map(|rank| Steps::by(call, algorithm, members, rank, piece).unwrap().collect()).collect()
+    (0..members)
+        .map(|rank| Steps::with_algorithm(call, algorithm, members, rank, piece).unwrap().collect())
+        .collect()
 }
 
 /// Performs them on values, of which member r has 1000·r + i; returns the result of each.
@@ -109,8 +111,10 @@ fn values_after(call: &Call, mut left: Vec<VecDeque<Step>>) -> Vec<Vec<f32>> {
                         let Some(data): Option<Vec<u8>> = flows[*from][rank].pop_front() else { break };
                         let into = &mut outputs[rank][range.clone()];
                         match then {
-                            Then::Store => into.copy_from_slice(&data),
-                            Then::Fold(left) => assert!(combine(Op::Sum, call.element, *left, into, &data)),
+                            Reception::Store => into.copy_from_slice(&data),
+                            Reception::Fold(left) => {
+                                assert!(combine(Op::Sum, call.element, *left, into, &data))
+                            }
                         }
                     }
                     other => panic!("{other:?}"),
@@ -144,7 +148,7 @@ fn algorithms_that_are_named_bring_the_same_and_nobody_waits_in_a_circle() {
         }
     }
     let call = Call::moving(Kind::Gather, 0, 8);
-    assert!(Steps::by(&call, Algorithm::Chain, 3, 0, 64).is_none());
+    assert!(Steps::with_algorithm(&call, Algorithm::Chain, 3, 0, 64).is_none());
     let moves = Algorithm::ALL.into_iter().filter(|algorithm| algorithm.does(Kind::AllToAll));
     assert_eq!(moves.count(), 2);
 }

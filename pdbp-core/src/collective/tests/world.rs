@@ -163,7 +163,7 @@ impl World {
             let before = self.net.moved;
             for rank in 0..members {
                 self.poll(rank);
-                self.members[rank].member.tell_fault(&mut At { net: &mut self.net, rank });
+                self.members[rank].member.report_fault(&mut At { net: &mut self.net, rank });
             }
             if before == self.net.moved {
                 return;
@@ -172,10 +172,10 @@ impl World {
     }
 
     /// As hosts do after waiting for a while.
-    pub(super) fn show(&mut self) {
+    pub(super) fn announce_wait(&mut self) {
         for (rank, one) in self.members.iter_mut().enumerate() {
             if let Some(running) = one.running.as_ref().filter(|_| !self.net.gone[rank]) {
-                running.show(&mut one.member, &mut At { net: &mut self.net, rank });
+                running.announce_wait(&mut one.member, &mut At { net: &mut self.net, rank });
             }
         }
     }

@@ -3,7 +3,7 @@
 /// The state of the exchange between two nodes.
 ///
 /// ```text
-///            restore                 both members, welcomed  
+///            restore                 both members, welcomed
 ///  ┌──────┐ ────────▶ ┌────────────┐ ──────────────────────▶ ┌────┐
 ///  │ Down │           │ Connecting │                         │ Up │
 ///  └──────┘           └────────────┘ ◀────────────────────── └────┘

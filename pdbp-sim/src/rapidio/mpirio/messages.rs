@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use pdbp_core::collective::{Algorithm, Call, Kind, Op, Place, Step, Steps, Then, combine};
+use pdbp_core::collective::{Algorithm, Call, Kind, Op, Place, Reception, Step, Steps, combine};
 
 use super::Comm;
 use super::comm::Started;
@@ -36,7 +36,7 @@ impl Comm {
         let (members, rank) = (self.size(), self.rank());
         call.check(members, rank, input.len(), output.len())?;
         let steps = match algorithm {
-            Some(algorithm) => Steps::by(&call, algorithm, members, rank, piece),
+            Some(algorithm) => Steps::with_algorithm(&call, algorithm, members, rank, piece),
             None => Some(Steps::new(&call, members, rank, piece)),
         };
         let possible = steps.filter(|_| call.op != Some(Op::Function) && call.kind != Kind::Tagged);
@@ -54,7 +54,7 @@ impl Comm {
                 Step::Recv { from, range, then } => {
                     let part = self.recv_part(from, range.len()).wait().await?;
                     match (then, call.op) {
-                        (Then::Fold(left), Some(op)) => {
+                        (Reception::Fold(left), Some(op)) => {
                             combine(op, call.element, left, &mut output[range], &part);
                         }
                         _ => output[range].copy_from_slice(&part),

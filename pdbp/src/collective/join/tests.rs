@@ -285,7 +285,7 @@ fn a_member_that_others_have_lost_is_told_so() {
             one.agree();
             let mut member = one.member();
             member.fail(Fault::Lost { rank: 0 });
-            assert!(member.tell_fault(&mut one));
+            assert!(member.report_fault(&mut one));
         },
     );
     assert_eq!(error, GroupError::CutOff { address: "all#0@node0".to_owned() });

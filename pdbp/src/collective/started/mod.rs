@@ -79,7 +79,7 @@ impl<'g> Started<'g> {
             }
             Err(e) => {
                 // By now there may be room for members that do not know yet what ended the group.
-                group.member.tell_fault(&mut group.line);
+                group.member.report_fault(&mut group.line);
                 // A member that calls nothing else still sends the news on its way.
                 group.line.part().node().poll();
                 Err(GroupError::from_start(e, group))
@@ -104,7 +104,7 @@ impl<'g> Started<'g> {
         request: Request<'g>,
         by: impl FnOnce(Writers) -> By,
     ) -> Result<Self, GroupError> {
-        match Running::of_last(&group.member) {
+        match Running::from_last(&group.member) {
             Ok(running) => {
                 let by = by(group.line.writers(running.call()).unwrap_or(Writers::All));
                 Ok(Self { group, request, running, by, is_done: false })
@@ -125,7 +125,7 @@ impl<'g> Started<'g> {
                 let fault = member.fail(fault);
                 line.take_back();
                 // Members without room now are told with the next call, or when the group is dropped.
-                member.tell_fault(line);
+                member.report_fault(line);
                 Err(GroupError::from_fault(fault, self.group))
             }
         }
@@ -143,7 +143,7 @@ impl<'g> Started<'g> {
         loop {
             let (is_full, rank) = match self.advance().map_err(|fault| self.end(fault))? {
                 Polled::Done => return Ok(()),
-                Polled::Waits(rank) => (false, rank),
+                Polled::Waiting(rank) => (false, rank),
                 Polled::Full(rank) => (true, rank),
             };
             let now = self.moved();
@@ -221,13 +221,13 @@ impl<'g> Started<'g> {
         let Group { line, member, .. } = &mut *self.group;
         if self.by == By::FlagsFirst {
             // Messages that have arrived already belong to earlier calls.
-            self.running.attend(member, line)?;
+            self.running.poll_messages(member, line)?;
             line.arrive(member.number());
             self.by = By::Flags;
         }
         if line.meet() != BarrierState::All {
             // Messages that another member sent before it came to another barrier, or left, tell more.
-            self.running.attend(member, line)?;
+            self.running.poll_messages(member, line)?;
         }
         match line.meet() {
             BarrierState::All => {
@@ -235,15 +235,15 @@ impl<'g> Started<'g> {
                 self.is_done = true;
                 Ok(Polled::Done)
             }
-            BarrierState::Another { rank, number } => Err(member.met_another(rank, number)),
+            BarrierState::Another { rank, number } => Err(member.barrier_mismatch(rank, number)),
             BarrierState::Parted(rank) => match line.differing(member.number()) {
-                Some((rank, theirs)) => Err(member.met_other_call(rank, theirs)),
+                Some((rank, theirs)) => Err(member.call_mismatch(rank, theirs)),
                 // A member that has made fewer calls by notes will find out.
-                None => Ok(Polled::Waits(rank)),
+                None => Ok(Polled::Waiting(rank)),
             },
             BarrierState::Missing(first) => {
                 let lost = line.missing().find(|rank| member.has_left(*rank));
-                lost.map_or(Ok(Polled::Waits(first)), |rank| Err(Fault::Lost { rank }))
+                lost.map_or(Ok(Polled::Waiting(first)), |rank| Err(Fault::Lost { rank }))
             }
         }
     }
@@ -252,9 +252,9 @@ impl<'g> Started<'g> {
     fn advance_in_switches(&mut self) -> Result<Polled, Fault> {
         let Self { group, request, running, .. } = self;
         let Group { line, member, .. } = &mut **group;
-        running.attend(member, line)?;
+        running.poll_messages(member, line)?;
         let (number, call) = (member.number(), *running.call());
-        let Some(switches) = line.switches() else { return Ok(Polled::Waits(member.rank())) };
+        let Some(switches) = line.switches() else { return Ok(Polled::Waiting(member.rank())) };
         if self.by == By::SwitchesFirst {
             switches.start(number, &call, request.input, request.output);
             self.by = By::Switches;
@@ -262,7 +262,7 @@ impl<'g> Started<'g> {
         for _ in 0..TURN {
             match switches.poll(number, &call, request.output) {
                 Some(Ok(())) => {
-                    member.note_switched();
+                    member.count_switched();
                     self.is_done = true;
                     return Ok(Polled::Done);
                 }
@@ -278,7 +278,7 @@ impl<'g> Started<'g> {
         let waits = switches.missing(number).chain(others).next().unwrap_or(member.rank());
         match lost {
             Some(rank) => Err(Fault::Lost { rank }),
-            None => Ok(Polled::Waits(waits)),
+            None => Ok(Polled::Waiting(waits)),
         }
     }
 
@@ -301,7 +301,7 @@ impl<'g> Started<'g> {
     fn show(&mut self) -> bool {
         let Group { line, member, .. } = &mut *self.group;
         let missing = match self.by {
-            By::Messages => return self.running.show(member, line),
+            By::Messages => return self.running.announce_wait(member, line),
             By::FlagsFirst | By::Flags => line.missing().collect(),
             By::NotesFirst(_) | By::RoundFirst(_) => line.unread_by().into_iter().collect(),
             By::Notes(_) | By::Round(_) => line.without_note().collect(),
@@ -311,7 +311,7 @@ impl<'g> Started<'g> {
         };
         let mut are_all_shown = true;
         for rank in missing {
-            are_all_shown &= self.running.show_to(member, line, rank);
+            are_all_shown &= self.running.announce_wait_to(member, line, rank);
         }
         are_all_shown
     }
@@ -323,7 +323,7 @@ impl<'g> Started<'g> {
         let begun =
             member.number().wrapping_sub(u32::from(matches!(self.by, By::NotesFirst(_) | By::RoundFirst(_))));
         let Some((rank, theirs)) = line.differing(begun) else { return Ok(()) };
-        let fault = member.met_other_call(rank, theirs);
+        let fault = member.call_mismatch(rank, theirs);
         Err(self.end(fault))
     }
 
@@ -338,7 +338,7 @@ impl<'g> Started<'g> {
         }
         let moved = self.moved();
         match self.advance().map_err(|fault| self.end(fault))? {
-            Polled::Waits(still) | Polled::Full(still) if still == rank && moved == self.moved() => {
+            Polled::Waiting(still) | Polled::Full(still) if still == rank && moved == self.moved() => {
                 Err(self.end(Fault::Lost { rank }))
             }
             _ => Ok(()),
@@ -363,7 +363,7 @@ impl<'g> Started<'g> {
     fn missing_but(&self, rank: usize) -> Vec<usize> {
         let Group { line, member, .. } = &*self.group;
         let missing: &mut dyn Iterator<Item = usize> = match self.by {
-            By::Messages => &mut self.running.yet_to_send(member),
+            By::Messages => &mut self.running.awaited_members(member),
             By::FlagsFirst | By::Flags => &mut line.missing(),
             By::NotesFirst(_) | By::RoundFirst(_) => &mut std::iter::empty(),
             By::Notes(_) | By::Round(_) => &mut line.without_note(),

@@ -66,31 +66,31 @@ impl Started<'_> {
                     Ok(false) => break,
                     Err(fault) => {
                         // A message from a member that has given up tells more.
-                        running.attend(member, line)?;
+                        running.poll_messages(member, line)?;
                         // Its node will soon be found to have failed; a member that ends before then might wait for it when
                         // MPI is finalised.
                         let Fault::Lost { rank } = fault else { return Err(fault) };
-                        return Ok(Polled::Waits(rank));
+                        return Ok(Polled::Waiting(rank));
                     }
                 }
                 self.by = By::Round(reads);
                 pieces += 1;
                 if pieces == PIECES {
-                    return Ok(Polled::Waits(rank));
+                    return Ok(Polled::Waiting(rank));
                 }
             }
             if reads.is_first_round()
                 && let Some(rank) = line.taken_back(rank, writers)
             {
                 // It tells all others why before it makes another call or is dropped.
-                running.attend(member, line)?;
-                return Ok(Polled::Waits(rank));
+                running.poll_messages(member, line)?;
+                return Ok(Polled::Waiting(rank));
             }
             line.end_round();
             reads.next_round();
             self.by = By::RoundFirst(reads);
         }
-        self.group.member.note_read();
+        self.group.member.count_read();
         self.is_done = true;
         Ok(Polled::Done)
     }
@@ -106,7 +106,7 @@ impl Started<'_> {
         let rank = member.rank();
         // Messages that have arrived already belong to earlier calls, or announce that a member will not read what this one is
         // about to write.
-        running.attend(member, line)?;
+        running.poll_messages(member, line)?;
         let is_lost = |other: &usize| *other != rank && writers.has_reader(*other) && member.has_left(*other);
         if writers.contains(rank)
             && let Some(rank) = (0..member.members()).find(is_lost)
@@ -123,17 +123,17 @@ impl Started<'_> {
         let rank = member.rank();
         if let NotesState::Missing(_) = line.look_for_notes(rank, writers) {
             // Messages that another member sent before it made another call, or left, tell more.
-            running.attend(member, line)?;
+            running.poll_messages(member, line)?;
         }
         match line.look_for_notes(rank, writers) {
             NotesState::All => Ok(None),
             NotesState::Differs(rank) => match line.differing(member.number()) {
-                Some((rank, theirs)) => Err(member.met_other_call(rank, theirs)),
-                None => Ok(Some(Polled::Waits(rank))),
+                Some((rank, theirs)) => Err(member.call_mismatch(rank, theirs)),
+                None => Ok(Some(Polled::Waiting(rank))),
             },
             NotesState::Missing(first) => {
                 let lost = line.without_note().find(|rank| member.has_left(*rank));
-                lost.map_or(Ok(Some(Polled::Waits(first))), |rank| Err(Fault::Lost { rank }))
+                lost.map_or(Ok(Some(Polled::Waiting(first))), |rank| Err(Fault::Lost { rank }))
             }
         }
     }

@@ -6,17 +6,17 @@ use super::steps::{Step, Steps};
 
 /// Number of calls that a member remembers.
 const CALLS: usize = 4;
-/// Number of steps that [`Few`] holds: enough for a barrier or a short all_reduce of four members.
-const FEW: usize = 4;
+/// Number of steps that [`CachedSteps`] holds: enough for a barrier or a short all_reduce of four members.
+const CACHED_STEPS: usize = 4;
 
 /// The precomputed steps of a call that has few of them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Few {
-    steps: [Option<Step>; FEW],
+pub(super) struct CachedSteps {
+    steps: [Option<Step>; CACHED_STEPS],
     next: usize,
 }
 
-impl Few {
+impl CachedSteps {
     /// Collects all the steps, unless there are too many.
     pub(super) fn of(mut steps: Steps) -> Option<Self> {
         let few = core::array::from_fn(|_| steps.next());
@@ -30,7 +30,7 @@ impl Few {
 
     /// All steps but the first.
     #[inline]
-    pub(super) fn behind_first(&self) -> Self {
+    pub(super) fn without_first(&self) -> Self {
         Self { steps: self.steps.clone(), next: 1 }
     }
 
@@ -48,14 +48,14 @@ struct Entry {
     call: Call,
     input: usize,
     output: usize,
-    steps: Few,
+    steps: CachedSteps,
 }
 
 /// The remembered calls. The oldest is evicted first.
 #[derive(Debug, Default)]
-pub(super) struct Known(heapless::Deque<Entry, CALLS>);
+pub(super) struct StepCache(heapless::Deque<Entry, CALLS>);
 
-impl Known {
+impl StepCache {
     /// Returns the index of a call's steps, valid until another call is added.
     #[inline]
     pub(super) fn find(&self, call: &Call, input: usize, output: usize) -> Option<usize> {
@@ -64,12 +64,12 @@ impl Known {
     }
 
     #[inline]
-    pub(super) fn get(&self, at: usize) -> Option<&Few> {
+    pub(super) fn get(&self, at: usize) -> Option<&CachedSteps> {
         Some(&self.0.get(at)?.steps)
     }
 
     /// Adds a call's steps and returns their index, valid until another call is added.
-    pub(super) fn add(&mut self, call: &Call, input: usize, output: usize, steps: Few) -> usize {
+    pub(super) fn add(&mut self, call: &Call, input: usize, output: usize, steps: CachedSteps) -> usize {
         if self.0.is_full() {
             self.0.pop_front();
         }

@@ -117,6 +117,6 @@ fn without_enough_memory_nothing_is_combined() {
 fn a_call_is_told_in_two_words() {
     let call = Call::reducing(Kind::Reduce, 65_535, Element::F64, Op::Xor, (1 << 56) - 8);
     let stamp = Stamp::new(u32::MAX, &call);
-    assert!(Stamp::of_words(stamp.words()) == stamp);
-    assert_eq!(Stamp::of_words(stamp.words()).call(), Some(call));
+    assert!(Stamp::from_words(stamp.to_words()) == stamp);
+    assert_eq!(Stamp::from_words(stamp.to_words()).call(), Some(call));
 }
