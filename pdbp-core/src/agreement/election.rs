@@ -1,7 +1,7 @@
 //! Elections: which node is primary, and in which epoch.
 
 use super::message::{Ballot, Body, Change, Entry, LAST_EPOCH, Message, Position};
-use super::peer::{Pending, owe};
+use super::peer::{Pending, notice};
 use super::{Agreement, Flaw, Replica, Role, Stage, Start, Term};
 use crate::id::{Epoch, NodeId, Time};
 
@@ -20,7 +20,7 @@ impl Agreement<'_> {
 
     /// Whether this node grants votes.
     pub(super) fn may_vote(&self) -> bool {
-        self.is_let_in() && (self.is_voter(self.me) || self.has_flaw(Flaw::LearnerVotes))
+        self.is_admitted() && (self.is_voter(self.me) || self.has_flaw(Flaw::LearnerVotes))
     }
 
     /// Whether an entry that admits this node belongs to an earlier life, because a snapshot contained it.
@@ -30,14 +30,14 @@ impl Agreement<'_> {
 
     /// Whether this node remembers everything it has sent, votes included. A node that lost its state counts as remembering again
     /// once the entry that makes it a member is in its log; see the [module](super).
-    pub(super) fn is_let_in(&self) -> bool {
+    pub(super) fn is_admitted(&self) -> bool {
         self.stage == Stage::Member
-            || self.pending.is_some_and(|p| self.lets_in(p) && !self.is_former(p.index))
+            || self.pending.is_some_and(|p| self.admits(p) && !self.is_former(p.index))
             || self.has_flaw(Flaw::AmnesiacVotes)
     }
 
     /// Whether the entry admits this process, rather than another one in the same place.
-    fn lets_in(&self, entry: Pending) -> bool {
+    fn admits(&self, entry: Pending) -> bool {
         entry.node == self.me && entry.joins && entry.life == self.settings.entry.life
     }
 
@@ -47,7 +47,7 @@ impl Agreement<'_> {
     }
 
     /// Makes a primary that is not a master step down once a master has its whole log.
-    pub(super) fn give_way(&mut self) {
+    pub(super) fn yield_leadership(&mut self) {
         let (masters, last) = (usize::from(self.settings.masters), self.log.last().index);
         if self.me.index() < masters || self.commit < self.term.floor {
             return;
@@ -80,7 +80,7 @@ impl Agreement<'_> {
         self.voted = None;
         self.step_down();
         self.begin_epoch();
-        self.ask_again();
+        self.restart_snapshot();
     }
 
     /// Starts an epoch, knowing nothing of its primary yet: entries that matched another primary's log need not match the new one's.
@@ -94,20 +94,20 @@ impl Agreement<'_> {
     pub(super) fn step_down(&mut self) {
         if self.role == Role::Primary {
             for peer in self.peers.iter_mut() {
-                peer.owes |= owe::HELLO;
+                peer.notices |= notice::HELLO;
             }
         }
         self.role = Role::Follower;
         self.regent = false;
         self.primary = None;
-        self.ask_sent = false;
+        self.own_request_sent = false;
         self.lease_until = Time(0);
         self.stamp = Time(0);
         (self.ack, self.alive_due) = (None, false);
         if self.stage == Stage::Member {
             self.act_at = self.act_at.max(self.clock.after(self.own_patience()));
         }
-        self.stirred = true;
+        self.dirty = true;
     }
 
     pub(super) fn dispatch(&mut self, from: NodeId, message: Message, replica: &mut impl Replica) {
@@ -121,10 +121,10 @@ impl Agreement<'_> {
             _ => {}
         }
         if epoch < self.epoch && !(self.has_flaw(Flaw::NoFencing) && matches!(body, Body::Append { .. })) {
-            let answered = body.is_of_primary()
+            let answered = body.is_from_primary()
                 || matches!(body, Body::Alive { .. } | Body::Request { .. } | Body::Hello { .. });
             if answered {
-                self.owe(from, owe::HELLO);
+                self.queue_notice(from, notice::HELLO);
                 self.refuse_stranger(from);
             }
             return;
@@ -133,15 +133,15 @@ impl Agreement<'_> {
             return;
         }
         self.adopt(epoch);
-        if body.is_of_primary() && !self.follow(from) {
+        if body.is_from_primary() && !self.follow(from) {
             return;
         }
         match body {
             Body::Append { previous, commit, stable, entry } => {
                 self.on_append(previous, commit, stable, entry, replica);
             }
-            Body::Appended { round, matched, applied, fit } => {
-                self.on_appended(from, round, matched, applied, fit);
+            Body::Appended { round, matched, applied, log_match } => {
+                self.on_appended(from, round, matched, applied, log_match);
             }
             Body::Voted { ballot, asked, granted } => self.on_voted(from, ballot, asked, granted),
             Body::Alive { sent, stamp } => self.on_alive(from, sent, stamp),
@@ -165,25 +165,25 @@ impl Agreement<'_> {
             return;
         }
         if leads {
-            self.ack.get_or_insert(super::Fit::Fits);
+            self.ack.get_or_insert(super::LogMatch::Matches);
         } else {
             // The former primary no longer relies on vows.
             self.vow_until = Time(0);
             self.step_down();
         }
-        self.stirred = true;
+        self.dirty = true;
     }
 
     /// At the primary: whether the message comes from a non-member, or from a process other than the member; if so, tells the
     /// sender.
     fn refuse_stranger(&mut self, from: NodeId) -> bool {
         let Some(peer) = self.peers.get(from.index()) else { return false };
-        if self.role != Role::Primary || (self.participates(from) && self.is_its_process(from, peer)) {
+        if self.role != Role::Primary || (self.participates(from) && self.is_current_process(from, peer)) {
             return false;
         }
         let joins = peer.join.is_some();
         if !joins {
-            self.owe(from, owe::EXPELLED);
+            self.queue_notice(from, notice::EXPELLED);
         }
         !joins
     }
@@ -202,15 +202,15 @@ impl Agreement<'_> {
             self.new_primary = true;
             // It may be the primary that this node followed before, still waiting for an earlier answer.
             if matches!(self.stage, Stage::Following | Stage::Member) {
-                self.ack = Some(super::Fit::Fits);
+                self.ack = Some(super::LogMatch::Matches);
             }
-            self.ask_sent = false;
+            self.own_request_sent = false;
             self.alive_due = self.settings.lease > 0 && self.stage == Stage::Member;
             self.alive_at = self.clock;
             if self.stage == Stage::Asking && self.attempt > 0 {
-                self.owe(from, owe::JOIN);
+                self.queue_notice(from, notice::JOIN);
             }
-            self.stirred = true;
+            self.dirty = true;
         }
         if self.stage == Stage::Member {
             self.act_at = self.clock.after(self.settings.lease.saturating_add(self.own_patience()));
@@ -235,9 +235,9 @@ impl Agreement<'_> {
         let asked = if all { self.peers.len() } else { usize::from(self.settings.voters) };
         for (i, peer) in self.peers.iter_mut().enumerate() {
             peer.granted = false;
-            peer.owes |= if i < asked { owe::VOTE } else { 0 };
+            peer.notices |= if i < asked { notice::VOTE } else { 0 };
         }
-        self.stirred = true;
+        self.dirty = true;
         self.count_votes();
     }
 
@@ -273,7 +273,7 @@ impl Agreement<'_> {
         if self.primary == Some(from) && epoch >= self.epoch {
             self.primary = None;
             self.lease_until = Time(0);
-            self.ask_sent = false;
+            self.own_request_sent = false;
         }
         self.refuse_stranger(from);
         let vowed = self.is_vowed();
@@ -304,7 +304,7 @@ impl Agreement<'_> {
         }
         if let Some(peer) = self.peers.get_mut(from.index()) {
             peer.voted = Some((epoch, ballot, granted));
-            self.stirred = true;
+            self.dirty = true;
         }
     }
 
@@ -336,20 +336,20 @@ impl Agreement<'_> {
         let founds = self.settings.start == Start::Alone && last.index == 0;
         for peer in self.peers.iter_mut() {
             peer.start_term(self.clock, next);
-            peer.heard = peer.heard.filter(|_| peer.member || !founds);
+            peer.last_heard = peer.last_heard.filter(|_| peer.member || !founds);
         }
         self.term = Term {
             floor,
             since: self.clock,
-            adding: self.count_adding(),
-            look_commit: true,
-            look_stable: true,
-            look_members: true,
+            additions: self.count_additions(),
+            check_commit: true,
+            check_stable: true,
+            check_members: true,
             check_at: self.clock,
             ..Term::default()
         };
-        self.look_at_quorum();
-        self.ask_here();
-        self.stirred = true;
+        self.update_serving_time();
+        self.submit_own_request();
+        self.dirty = true;
     }
 }

@@ -1,7 +1,7 @@
 //! Handles nodes that leave and return.
 
 use super::message::{Body, Change, MEMBERS, Position};
-use super::peer::{Flow, Pending, owe};
+use super::peer::{Flow, Pending, notice};
 use super::{Agreement, Replica, Role, Stage};
 use crate::id::{Epoch, NodeId, Time};
 use crate::tables::NodeEntry;
@@ -25,7 +25,7 @@ impl Agreement<'_> {
         let failed =
             self.peers.iter().enumerate().find(|(i, p)| *i != me && p.member && self.has_failed(*i, p));
         if let Some((i, _)) = failed {
-            self.term.cramped |= self.propose(Change::NodeDown(NodeId::from_index(i))).is_none();
+            self.term.log_blocked |= self.propose(Change::NodeDown(NodeId::from_index(i))).is_none();
             return;
         }
         // A node that joins may become primary next, and must then be able to bring all members up to date from its log. One slot
@@ -33,19 +33,23 @@ impl Agreement<'_> {
         let kept = self.droppable(true);
         let room = self.log.last().index - kept < self.log.capacity() - 1;
         let is_ready = |p: &super::Peer| {
-            !p.member && p.join.is_some() && p.flow == Flow::Stream && p.goal > 0 && p.applied >= p.goal
+            !p.member
+                && p.join.is_some()
+                && p.flow == Flow::Stream
+                && p.admit_at > 0
+                && p.applied >= p.admit_at
         };
         // Where places pass between processes, every node must first know that the previous process is gone.
         let (open, floor, stable) =
             (self.settings.voters < self.settings.nodes, self.term.floor, self.stable);
-        let is_known = |p: &super::Peer| !open || stable >= floor.max(p.left);
+        let is_known = |p: &super::Peer| !open || stable >= floor.max(p.down_at);
         let now = self.clock;
-        self.term.cramped |= self.peers.iter().any(is_ready);
+        self.term.log_blocked |= self.peers.iter().any(is_ready);
         let ready = self.peers.iter_mut().find(|p| is_ready(p) && is_known(p) && p.base <= kept && room);
         if let Some(peer) = ready
             && let Some((_, entry)) = peer.request.clone()
         {
-            peer.heard = Some(now);
+            peer.last_heard = Some(now);
             self.propose(entry);
         }
     }
@@ -69,18 +73,18 @@ impl Agreement<'_> {
         (self.round, self.covered) = (0, 0);
         self.vow_until = Time(0);
         self.act_at = self.clock.after(self.settings.patience / 4);
-        self.stirred = true;
+        self.dirty = true;
     }
 
     /// Restarts an interrupted snapshot transfer.
-    pub(super) fn ask_again(&mut self) {
-        if matches!(self.stage, Stage::Installing | Stage::Following) && !self.is_let_in() {
+    pub(super) fn restart_snapshot(&mut self) {
+        if matches!(self.stage, Stage::Installing | Stage::Following) && !self.is_admitted() {
             self.rejoin_quietly();
         }
     }
 
     /// Requests admission from all masters, and from the primary if it is known, since it need not be a master.
-    pub(super) fn ask_to_join(&mut self) {
+    pub(super) fn request_admission(&mut self) {
         let wait = self.settings.patience.saturating_add(self.settings.lease).saturating_mul(2);
         self.act_at = self.clock.after(wait);
         if self.stage != Stage::Asking {
@@ -92,12 +96,12 @@ impl Agreement<'_> {
         let all = self.attempt.is_multiple_of(4);
         let asked = if all { self.peers.len() } else { usize::from(self.settings.masters) };
         for peer in self.peers.iter_mut().take(asked) {
-            peer.owes |= owe::JOIN;
+            peer.notices |= notice::JOIN;
         }
         if let Some(primary) = self.primary {
-            self.owe(primary, owe::JOIN);
+            self.queue_notice(primary, notice::JOIN);
         }
-        self.stirred = true;
+        self.dirty = true;
     }
 
     pub(super) fn on_join(&mut self, from: NodeId, number: u32, entry: NodeEntry) {
@@ -115,18 +119,18 @@ impl Agreement<'_> {
         }
         peer.join = Some(number);
         peer.request = Some((number, Change::NodeUp(entry)));
-        (peer.matched, peer.applied, peer.goal) = (0, 0, 0);
-        (peer.alive, peer.stamp, peer.answer, peer.asked) = (None, None, None, None);
-        self.term.waiting -= usize::from(peer.waits.take().is_some()).min(self.term.waiting);
-        peer.owes &= !owe::EXPELLED;
+        (peer.matched, peer.applied, peer.admit_at) = (0, 0, 0);
+        (peer.alive, peer.stamp, peer.answer, peer.last_request) = (None, None, None, None);
+        self.term.waiting -= usize::from(peer.deferred_answer.take().is_some()).min(self.term.waiting);
+        peer.notices &= !notice::EXPELLED;
         peer.lost = peer.member;
         peer.flow = if peer.member { Flow::Idle } else { Flow::Begin };
-        self.look_at_all();
-        self.stirred = true;
+        self.recheck_all();
+        self.dirty = true;
     }
 
     /// At the primary: generates the next message of a snapshot.
-    pub(super) fn next_of_snapshot(&mut self, to: NodeId, replica: &impl Replica) -> Option<Body> {
+    pub(super) fn next_snapshot_message(&mut self, to: NodeId, replica: &impl Replica) -> Option<Body> {
         let nodes = self.settings.nodes;
         // Even a node that starts over after its entry is in the log may become primary next, so it must have everything that
         // members lack.
@@ -148,9 +152,9 @@ impl Agreement<'_> {
             Flow::Begin => {
                 self.term.rounds = self.term.rounds.wrapping_add(1);
                 (peer.round, peer.flow) = (self.term.rounds, Flow::Members(0));
-                (peer.matched, peer.applied, peer.goal) = (0, 0, 0);
+                (peer.matched, peer.applied, peer.admit_at) = (0, 0, 0);
                 (peer.base, peer.next) = (base.index, base.index.saturating_add(1));
-                (peer.told_commit, peer.told_stable) = (0, 0);
+                (peer.sent_commit, peer.sent_stable) = (0, 0);
                 Some(Body::Begin { number: peer.join?, round: peer.round, base, covered: applied })
             }
             Flow::Members(first) => {
@@ -165,7 +169,7 @@ impl Agreement<'_> {
                 }
                 None => {
                     peer.flow = Flow::Stream;
-                    peer.goal = applied.max(1);
+                    peer.admit_at = applied.max(1);
                     Some(Body::End)
                 }
             },
@@ -188,7 +192,7 @@ impl Agreement<'_> {
         // An entry that admits this node, and that the primary lacks, is void if the primary has committed another in its place.
         let stale = |p: Pending| self.log.epoch_at(p.index).is_some_and(|epoch| epoch < base.epoch);
         let void = self.pending.is_some_and(|p| p.index <= base.index || stale(p));
-        if self.is_let_in() && !void {
+        if self.is_admitted() && !void {
             // This node's own request arrived late. It keeps its log, which the primary continues, and answers as expected.
             self.round = round;
             return;
@@ -203,11 +207,11 @@ impl Agreement<'_> {
         self.pending = None;
         (self.commit, self.applied, self.matched) = (base.index, base.index, base.index);
         (self.stable, self.covered) = (0, covered);
-        self.wait_for_more();
+        self.postpone_joining();
     }
 
     /// Postpones the next request for admission, which is not needed while data arrives.
-    fn wait_for_more(&mut self) {
+    fn postpone_joining(&mut self) {
         let wait = self.settings.patience.saturating_add(self.settings.lease).saturating_mul(2);
         self.act_at = self.clock.after(wait);
     }
@@ -220,7 +224,7 @@ impl Agreement<'_> {
             let member = bits.get(i / 8).is_some_and(|byte| byte >> (i % 8) & 1 == 1);
             self.set_member(NodeId::from_index(usize::from(node)), member);
         }
-        self.wait_for_more();
+        self.postpone_joining();
     }
 
     pub(super) fn on_row(&mut self, change: &Change, replica: &mut impl Replica) {
@@ -231,18 +235,18 @@ impl Agreement<'_> {
             return self.rejoin_quietly();
         }
         if let Change::NodeUp(entry) = change {
-            self.note_life(entry);
+            self.record_life(entry);
         }
         replica.apply(change);
-        self.wait_for_more();
+        self.postpone_joining();
     }
 
     pub(super) fn on_end(&mut self) {
         if self.stage == Stage::Installing {
             self.stage = Stage::Following;
-            self.ack = Some(super::Fit::Fits);
-            self.stirred = true;
-            self.wait_for_more();
+            self.ack = Some(super::LogMatch::Matches);
+            self.dirty = true;
+            self.postpone_joining();
         }
     }
 }

@@ -29,12 +29,12 @@ use super::{Agreement, Flaw, Role, Stage};
 use crate::id::{NodeId, Time};
 
 /// How long a primary assumes that another node may read.
-pub(super) const fn of_others(lease: u64) -> u64 {
+pub(super) const fn lease_of_others(lease: u64) -> u64 {
     lease.saturating_add(lease / 8)
 }
 
 /// How long a follower may read.
-const fn of_own(lease: u64) -> u64 {
+const fn own_lease(lease: u64) -> u64 {
     lease - lease / 16
 }
 
@@ -73,7 +73,7 @@ impl Agreement<'_> {
 
     /// Advances the time. If it has jumped, this node was suspended: that it heard nothing meanwhile proves nothing about the other
     /// nodes, which may have been suspended too and resume a moment later.
-    pub(super) fn go_on(&mut self, now: Time) {
+    pub(super) fn advance_clock(&mut self, now: Time) {
         let slept = now.since(self.clock);
         self.clock = now.max(self.clock);
         let lease = self.settings.lease;
@@ -83,8 +83,8 @@ impl Agreement<'_> {
         if self.role == Role::Primary {
             // This node serves again once a quorum has answered; until then it decides nothing.
             self.term.since = self.clock;
-            for heard in self.peers.iter_mut().filter_map(|peer| peer.heard.as_mut()) {
-                *heard = self.clock;
+            for last_heard in self.peers.iter_mut().filter_map(|peer| peer.last_heard.as_mut()) {
+                *last_heard = self.clock;
             }
         } else if self.stage == Stage::Member && self.primary.is_some() {
             // Allows the primary another patience to be heard from before this node acts.
@@ -93,7 +93,7 @@ impl Agreement<'_> {
     }
 
     /// At the primary: determines how long it may serve, in sixteenths of a lease.
-    pub(super) fn look_at_quorum(&mut self) {
+    pub(super) fn update_serving_time(&mut self) {
         if self.role != Role::Primary {
             return;
         }
@@ -136,14 +136,14 @@ impl Agreement<'_> {
         if !peer.member {
             return;
         }
-        peer.heard = Some(now);
+        peer.last_heard = Some(now);
         peer.alive = Some(sent);
         if stamp > Time(0) && stamp <= now {
             peer.stamp = Some(stamp);
         }
-        self.stirred = true;
+        self.dirty = true;
         if self.term.serves_until < now.after(self.settings.lease / 4) {
-            self.look_at_quorum();
+            self.update_serving_time();
         }
     }
 
@@ -160,7 +160,7 @@ impl Agreement<'_> {
         self.vow_until = self.vow_until.max(self.clock.after(lease));
         self.stamp = self.stamp.max(stamp);
         if readable && sent <= self.clock && self.stage == Stage::Member {
-            self.lease_until = self.lease_until.max(sent.after(of_own(lease)));
+            self.lease_until = self.lease_until.max(sent.after(own_lease(lease)));
         }
     }
 
@@ -169,7 +169,7 @@ impl Agreement<'_> {
         if self.role == Role::Primary {
             if lease > 0 && now >= self.term.check_at {
                 self.term.check_at = now.after((lease / 8).max(1));
-                self.look_at_all();
+                self.recheck_all();
                 if !self.is_serving(now)
                     && !self.is_last()
                     && now > self.term.since.after(lease.saturating_mul(2))
@@ -182,13 +182,13 @@ impl Agreement<'_> {
         if lease > 0 && self.stage == Stage::Member && self.primary.is_some() && now >= self.alive_at {
             self.alive_at = now.after((lease / 4).max(1));
             self.alive_due = true;
-            self.stirred = true;
+            self.dirty = true;
         }
         if now < self.act_at {
             return;
         }
-        if self.stage != Stage::Member && !self.is_let_in() {
-            self.ask_to_join();
+        if self.stage != Stage::Member && !self.is_admitted() {
+            self.request_admission();
         } else if self.is_candidate() {
             if self.is_vowed() {
                 self.act_at = now.after(self.own_patience());
@@ -197,7 +197,7 @@ impl Agreement<'_> {
             }
         } else {
             if !self.is_vowed() {
-                self.look_for_primary();
+                self.probe_for_primary();
                 // The masters have had their turn. If they are all out, one of the other nodes must stand for election.
                 self.regent = self.settings.reach == super::Reach::All && self.is_voter(self.me);
             }
@@ -206,21 +206,21 @@ impl Agreement<'_> {
     }
 
     /// Sends the masters a hello: a primary answers a node that is no longer a member and does not know it.
-    fn look_for_primary(&mut self) {
+    fn probe_for_primary(&mut self) {
         if self.primary.is_some() {
             self.step_down();
         }
         for peer in self.peers.iter_mut().take(usize::from(self.settings.masters)) {
-            peer.owes |= super::owe::HELLO;
+            peer.notices |= super::notice::HELLO;
         }
-        self.stirred = true;
+        self.dirty = true;
     }
 
     /// At the primary: whether a member must be declared down.
     pub(super) fn has_failed(&self, node: usize, peer: &super::Peer) -> bool {
         let lease = self.settings.lease;
-        let is_there = peer.linked && self.is_its_process(NodeId::from_index(node), peer);
-        let is_late = |heard| lease > 0 && self.clock.since(heard) > of_others(lease);
-        peer.lost || !is_there || peer.heard.is_some_and(is_late)
+        let is_there = peer.linked && self.is_current_process(NodeId::from_index(node), peer);
+        let is_late = |last_heard| lease > 0 && self.clock.since(last_heard) > lease_of_others(lease);
+        peer.lost || !is_there || peer.last_heard.is_some_and(is_late)
     }
 }

@@ -1,6 +1,6 @@
 //! Handles links that go down and come up.
 
-use super::peer::{Flow, owe};
+use super::peer::{Flow, notice};
 use super::{Agreement, Flaw, Role, Stage};
 use crate::id::{NodeId, Time};
 
@@ -9,14 +9,14 @@ impl Agreement<'_> {
     /// rather than being merely unreachable. Without leases, if all nodes vote, the remaining nodes then decide without it,
     /// whatever their number. Must be called before the peer can be readmitted.
     pub fn link_down(&mut self, now: Time, peer: NodeId, ended: bool) {
-        self.go_on(now);
+        self.advance_clock(now);
         let leaves_out =
-            self.leaves_out_ended() || (self.has_flaw(Flaw::LeavesOutEnded) && self.settings.lease == 0);
-        let gone = ended || self.has_flaw(Flaw::CutsLeases);
+            self.excludes_ended() || (self.has_flaw(Flaw::LeavesOutEnded) && self.settings.lease == 0);
+        let terminated = ended || self.has_flaw(Flaw::CutsLeases);
         let Some(record) = self.peers.get_mut(peer.index()) else { return };
         record.linked = false;
         record.ended |= ended && leaves_out;
-        record.gone |= gone;
+        record.terminated |= terminated;
         self.lose_messages(peer);
         if self.primary == Some(peer) && self.settings.lease == 0 {
             // If it is still primary, it announces that as soon as there is a new link.
@@ -26,7 +26,7 @@ impl Agreement<'_> {
     }
 
     /// Whether members that are known to have terminated do not count.
-    pub(super) fn leaves_out_ended(&self) -> bool {
+    pub(super) fn excludes_ended(&self) -> bool {
         // With learners: they may hold something decided that no remaining voter has; see the module. With leases: a member may
         // have been declared down and still run, and those that declared it down may all have terminated since.
         self.settings.lease == 0 && self.settings.voters >= self.settings.nodes
@@ -37,13 +37,13 @@ impl Agreement<'_> {
     /// and announces it if it is no longer primary. After this call, messages that the peer sent before its own call must not be
     /// handled.
     pub fn link_renewed(&mut self, now: Time, peer: NodeId) {
-        self.go_on(now);
+        self.advance_clock(now);
         self.lose_messages(peer);
         self.greet(peer);
         if self.role != Role::Primary {
             // An announcement that this node is not primary may have been lost. A primary needs none: its log shows that it is
             // still primary.
-            self.owe(peer, owe::HELLO);
+            self.queue_notice(peer, notice::HELLO);
         }
     }
 
@@ -51,31 +51,31 @@ impl Agreement<'_> {
     fn lose_messages(&mut self, peer: NodeId) {
         let member = self.participates(peer);
         let Some(record) = self.peers.get_mut(peer.index()) else { return };
-        record.owes &= owe::DOWN | owe::UP;
+        record.notices &= notice::DOWN | notice::UP;
         record.flow = if member { Flow::Probe } else { Flow::Idle };
-        (record.matched, record.goal) = (0, 0);
+        (record.matched, record.admit_at) = (0, 0);
         (record.voted, record.alive, record.request) = (None, None, None);
-        (record.waits, record.answer, record.join) = (None, None, None);
-        (record.admitted, record.asked) = (None, None);
-        self.stirred = true;
+        (record.deferred_answer, record.answer, record.join) = (None, None, None);
+        (record.admitted, record.last_request) = (None, None);
+        self.dirty = true;
         if self.primary == Some(peer) {
-            (self.ack, self.alive_due, self.ask_sent) = (None, false, false);
-            self.ask_again();
+            (self.ack, self.alive_due, self.own_request_sent) = (None, false, false);
+            self.restart_snapshot();
         }
         if self.role == Role::Primary {
-            self.look_at_all();
+            self.recheck_all();
         }
     }
 
     /// Reports a new link with the peer, on which nothing has been sent. `life` identifies the process at its other end
     /// ([`NodeEntry::life`](crate::tables::NodeEntry::life)).
     pub fn link_up(&mut self, now: Time, peer: NodeId, life: u64) {
-        self.go_on(now);
+        self.advance_clock(now);
         let Some(record) = self.peers.get_mut(peer.index()) else { return };
-        (record.linked, record.gone, record.link_life) = (true, false, life);
+        (record.linked, record.terminated, record.link_life) = (true, false, life);
         self.greet(peer);
         if peer.index() < usize::from(self.settings.masters) {
-            self.owe(peer, owe::HELLO);
+            self.queue_notice(peer, notice::HELLO);
         }
     }
 
@@ -86,14 +86,14 @@ impl Agreement<'_> {
         }
         let master = peer.index() < usize::from(self.settings.masters);
         if master && self.stage == Stage::Asking {
-            self.owe(peer, owe::JOIN);
+            self.queue_notice(peer, notice::JOIN);
         }
         if self.primary == Some(peer) {
             self.alive_due = self.settings.lease > 0;
         }
         if self.role == Role::Primary {
-            self.look_at_quorum();
+            self.update_serving_time();
         }
-        self.stirred = true;
+        self.dirty = true;
     }
 }

@@ -103,8 +103,8 @@ impl<'a> Log<'a> {
     /// Removes the entries from `index` on.
     pub(super) fn truncate(&mut self, index: u64) {
         let Some(last) = index.checked_sub(1).and_then(|i| self.position(i)) else { return };
-        for gone in index..=self.last.index {
-            let slot = self.slot(gone);
+        for terminated in index..=self.last.index {
+            let slot = self.slot(terminated);
             if let Some(slot) = self.ring.get_mut(slot) {
                 *slot = None;
             }

@@ -58,9 +58,9 @@ pub enum Ballot {
 
 /// What the follower found at the position before the appended entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fit {
+pub enum LogMatch {
     /// Its log matches the primary's up to `matched`.
-    Fits,
+    Matches,
     /// It has another entry there, or none. Everything up to `matched` is committed, and therefore equal to the primary's.
     Differs,
 }
@@ -95,12 +95,12 @@ pub enum Body {
     Appended {
         /// The number of the last snapshot from this primary, 0 for none.
         round: u32,
-        /// See [`Fit`].
+        /// See [`LogMatch`].
         matched: u64,
         /// Everything up to here is in its tables.
         applied: u64,
         /// Whether the last [`Body::Append`] was accepted.
-        fit: Fit,
+        log_match: LogMatch,
     },
     /// A: requests a vote: in the binding ballot for the sender's epoch, in the pre-vote for the next one.
     Vote {
@@ -191,7 +191,7 @@ pub enum Body {
 
 impl Body {
     /// Whether only the primary of an epoch sends it.
-    pub(super) fn is_of_primary(&self) -> bool {
+    pub(super) fn is_from_primary(&self) -> bool {
         match self {
             Self::Append { .. } | Self::Grant { .. } | Self::Expelled | Self::Begin { .. } => true,
             Self::Members { .. } | Self::Row { .. } | Self::End | Self::Answer { .. } => true,

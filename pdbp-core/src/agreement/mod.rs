@@ -146,10 +146,10 @@ use managed::ManagedSlice;
 
 use crate::id::{Epoch, NodeId, Time};
 use log::Log;
-use peer::{Pending, owe};
+use peer::{Pending, notice};
 use term::Term;
 
-pub use message::{Ballot, Body, Change, Entry, Fit, MEMBERS, Message, Position};
+pub use message::{Ballot, Body, Change, Entry, LogMatch, MEMBERS, Message, Position};
 pub(crate) use peer::Peer;
 pub use request::RequestError;
 pub use settings::{MIN_LOG, Settings, SettingsError, Start, Storage};
@@ -283,17 +283,17 @@ pub struct Agreement<'a> {
     /// Extent of the snapshot: entries up to here that admit this node belong to earlier lives.
     covered: u64,
     /// For the snapshot in progress.
-    ack: Option<Fit>,
+    ack: Option<LogMatch>,
     alive_due: bool,
-    ask: Option<(u32, Change)>,
-    ask_sent: bool,
+    own_request: Option<(u32, Change)>,
+    own_request_sent: bool,
     numbers: u32,
     term: Term,
     answered: Option<(u32, bool)>,
     expelled: bool,
     new_primary: bool,
     news: bool,
-    stirred: bool,
+    dirty: bool,
     /// Where the search for the next receiver resumes.
     turn: usize,
     #[cfg(test)]
@@ -348,15 +348,15 @@ impl<'a> Agreement<'a> {
             covered: 0,
             ack: None,
             alive_due: false,
-            ask: None,
-            ask_sent: false,
+            own_request: None,
+            own_request_sent: false,
             numbers: 0,
             term: Term::default(),
             answered: None,
             expelled: false,
             new_primary: false,
             news: false,
-            stirred: false,
+            dirty: false,
             turn: 0,
             #[cfg(test)]
             flaw: None,
@@ -388,7 +388,7 @@ impl<'a> Agreement<'a> {
     /// Whether there may be a message to send: checks a single flag.
     #[inline]
     pub fn has_news(&self) -> bool {
-        self.stirred
+        self.dirty
     }
 
     /// The primary, as far as this node knows.
@@ -434,11 +434,11 @@ impl<'a> Agreement<'a> {
         }
         for (i, peer) in self.peers.iter_mut().enumerate() {
             for (bit, event) in [
-                (owe::DOWN, Event::MemberDown(NodeId::from_index(i))),
-                (owe::UP, Event::MemberUp(NodeId::from_index(i))),
+                (notice::DOWN, Event::MemberDown(NodeId::from_index(i))),
+                (notice::UP, Event::MemberUp(NodeId::from_index(i))),
             ] {
-                if peer.owes & bit != 0 {
-                    peer.owes &= !bit;
+                if peer.notices & bit != 0 {
+                    peer.notices &= !bit;
                     return Some(event);
                 }
             }
@@ -455,7 +455,7 @@ impl<'a> Agreement<'a> {
 
     /// Processes a message. `now` must not decrease.
     pub fn handle(&mut self, now: Time, from: NodeId, message: Message, replica: &mut impl Replica) {
-        self.go_on(now);
+        self.advance_clock(now);
         if from == self.me || !self.is_linked(from) {
             return;
         }
@@ -465,9 +465,9 @@ impl<'a> Agreement<'a> {
 
     /// Does the work that is due. Returns the latest time for the next call if nothing happens before.
     pub fn tick(&mut self, now: Time, replica: &mut impl Replica) -> Option<Time> {
-        self.go_on(now);
+        self.advance_clock(now);
         self.run_timers();
         self.advance(replica);
-        self.next_call()
+        self.next_deadline()
     }
 }

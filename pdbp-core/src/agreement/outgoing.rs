@@ -1,7 +1,7 @@
 //! Generates messages when links have room for them.
 
 use super::message::{Body, Message};
-use super::peer::{Flow, owe};
+use super::peer::{Flow, notice};
 use super::{Agreement, Replica, Role, Stage};
 use crate::id::{Epoch, NodeId};
 
@@ -9,7 +9,7 @@ impl Agreement<'_> {
     /// Returns the next node for which there is a message and that `has_room`, in turns. When there is nothing to send, further
     /// calls check a single flag until something happens.
     pub fn next_receiver(&mut self, mut has_room: impl FnMut(NodeId) -> bool) -> Option<NodeId> {
-        if !self.stirred {
+        if !self.dirty {
             return None;
         }
         let nodes = self.peers.len();
@@ -25,7 +25,7 @@ impl Agreement<'_> {
             }
             waits = true;
         }
-        self.stirred = waits;
+        self.dirty = waits;
         None
     }
 
@@ -34,9 +34,9 @@ impl Agreement<'_> {
         let Some(peer) = self.peers.get(to.index()).filter(|p| p.linked && to != self.me) else {
             return false;
         };
-        let joins = peer.owes & owe::JOIN != 0 && self.stage == Stage::Asking;
-        let asks = peer.owes & owe::VOTE != 0 && matches!(self.role, Role::Candidate(_));
-        if peer.voted.is_some() || peer.owes & (owe::HELLO | owe::EXPELLED) != 0 || joins || asks {
+        let joins = peer.notices & notice::JOIN != 0 && self.stage == Stage::Asking;
+        let asks = peer.notices & notice::VOTE != 0 && matches!(self.role, Role::Candidate(_));
+        if peer.voted.is_some() || peer.notices & (notice::HELLO | notice::EXPELLED) != 0 || joins || asks {
             return true;
         }
         if self.role == Role::Primary {
@@ -46,12 +46,12 @@ impl Agreement<'_> {
     }
 
     fn has_request(&self) -> bool {
-        self.ask.is_some() && !self.ask_sent && self.stage == Stage::Member
+        self.own_request.is_some() && !self.own_request_sent && self.stage == Stage::Member
     }
 
     fn has_log_for(&self, to: NodeId) -> bool {
         let Some(peer) = self.peers.get(to.index()) else { return false };
-        if !(self.participates(to) && self.is_its_process(to, peer)) && peer.join.is_none() {
+        if !(self.participates(to) && self.is_current_process(to, peer)) && peer.join.is_none() {
             return false;
         }
         match peer.flow {
@@ -59,7 +59,7 @@ impl Agreement<'_> {
             Flow::Probe => !peer.lost,
             Flow::Begin | Flow::Members(_) | Flow::Rows(_) => true,
             Flow::Stream => {
-                let news = peer.told_commit < self.commit || peer.told_stable < self.stable;
+                let news = peer.sent_commit < self.commit || peer.sent_stable < self.stable;
                 peer.next <= self.log.last().index || news
             }
         }
@@ -78,49 +78,52 @@ impl Agreement<'_> {
             let epoch = Epoch(own.0.max(asked.0));
             return Some(Message { epoch, body: Body::Voted { ballot, asked, granted } });
         }
-        let mut owes = |what: u8| {
-            let does = peer.owes & what != 0;
-            peer.owes &= !what;
+        let mut take_notice = |what: u8| {
+            let does = peer.notices & what != 0;
+            peer.notices &= !what;
             does
         };
-        if owes(owe::EXPELLED) && role == Role::Primary {
+        if take_notice(notice::EXPELLED) && role == Role::Primary {
             return say(Body::Expelled);
         }
-        if owes(owe::HELLO) {
+        if take_notice(notice::HELLO) {
             return say(Body::Hello { leads: role == Role::Primary });
         }
-        if owes(owe::JOIN) && stage == Stage::Asking {
+        if take_notice(notice::JOIN) && stage == Stage::Asking {
             return say(Body::Join { number: attempt, entry: self.settings.entry.clone() });
         }
-        if owes(owe::VOTE)
+        if take_notice(notice::VOTE)
             && let Role::Candidate(ballot) = role
         {
             return say(Body::Vote { ballot, last });
         }
-        let body =
-            if role == Role::Primary { self.next_of_primary(to, replica) } else { self.next_of_follower(to) };
+        let body = if role == Role::Primary {
+            self.next_primary_message(to, replica)
+        } else {
+            self.next_follower_message(to)
+        };
         body.and_then(say)
     }
 
-    fn next_of_follower(&mut self, to: NodeId) -> Option<Body> {
+    fn next_follower_message(&mut self, to: NodeId) -> Option<Body> {
         if self.primary != Some(to) {
             return None;
         }
-        if let Some(fit) = self.ack.take() {
-            return Some(self.report(fit));
+        if let Some(log_match) = self.ack.take() {
+            return Some(self.report(log_match));
         }
         if core::mem::take(&mut self.alive_due) {
             return Some(Body::Alive { sent: self.clock, stamp: self.stamp });
         }
         if self.has_request() {
-            self.ask_sent = true;
-            let (number, change) = self.ask.clone()?;
+            self.own_request_sent = true;
+            let (number, change) = self.own_request.clone()?;
             return Some(Body::Request { number, change });
         }
         None
     }
 
-    fn next_of_primary(&mut self, to: NodeId, replica: &impl Replica) -> Option<Body> {
+    fn next_primary_message(&mut self, to: NodeId, replica: &impl Replica) -> Option<Body> {
         let peer = self.peers.get_mut(to.index())?;
         if let Some(sent) = peer.alive.take() {
             return Some(self.grant(to, sent));
@@ -134,7 +137,7 @@ impl Agreement<'_> {
         match self.peers.get(to.index())?.flow {
             Flow::Probe => self.next_entry(to, Flow::Probing),
             Flow::Stream => self.next_entry(to, Flow::Stream),
-            _ => self.next_of_snapshot(to, replica),
+            _ => self.next_snapshot_message(to, replica),
         }
     }
 
@@ -150,7 +153,7 @@ impl Agreement<'_> {
         peer.next = next.saturating_add(u64::from(entry.is_some()));
         peer.flow = then;
         if then == Flow::Stream {
-            (peer.told_commit, peer.told_stable) = (commit, stable);
+            (peer.sent_commit, peer.sent_stable) = (commit, stable);
         }
         Some(Body::Append { previous, commit, stable, entry })
     }

@@ -5,7 +5,7 @@ use super::{Agreement, Flaw};
 use crate::id::{Epoch, NodeId, Time};
 
 /// What a node is still to be told in addition to the log, as bits.
-pub(super) mod owe {
+pub(super) mod notice {
     pub(crate) const HELLO: u8 = 1;
     pub(crate) const EXPELLED: u8 = 2;
     pub(crate) const VOTE: u8 = 4;
@@ -49,10 +49,10 @@ pub(crate) struct Peer {
     pub(super) ended: bool,
     /// Whether it is known to have terminated, regardless of what that means for votes: it no longer shows its tables, even if its
     /// lease has not expired.
-    pub(super) gone: bool,
+    pub(super) terminated: bool,
     /// At the primary: whether it has lost its state.
     pub(super) lost: bool,
-    pub(super) owes: u8,
+    pub(super) notices: u8,
     pub(super) voted: Option<(Epoch, Ballot, bool)>,
     /// Its vote in the current ballot.
     pub(super) granted: bool,
@@ -61,10 +61,10 @@ pub(crate) struct Peer {
     pub(super) next: u64,
     pub(super) matched: u64,
     pub(super) applied: u64,
-    pub(super) told_commit: u64,
-    pub(super) told_stable: u64,
+    pub(super) sent_commit: u64,
+    pub(super) sent_stable: u64,
     /// When the primary last heard from it, or its predecessor may have granted it a lease. `None` if never.
-    pub(super) heard: Option<Time>,
+    pub(super) last_heard: Option<Time>,
     /// The time of a lease request that has not been answered.
     pub(super) alive: Option<Time>,
     /// When the last grant that it is known to have received was made.
@@ -73,9 +73,9 @@ pub(crate) struct Peer {
     pub(super) request: Option<(u32, Change)>,
     /// Number of its last request in this session and term. A requester in doubt repeats a request, which must not be carried out
     /// twice.
-    pub(super) asked: Option<u32>,
+    pub(super) last_request: Option<u32>,
     /// A request to be answered once this index is stable.
-    pub(super) waits: Option<(u32, u64)>,
+    pub(super) deferred_answer: Option<(u32, u64)>,
     pub(super) answer: Option<(u32, bool)>,
     /// Number of its attempt to join.
     pub(super) join: Option<u32>,
@@ -84,26 +84,26 @@ pub(crate) struct Peer {
     /// For a joining node: the entry after which its log begins.
     pub(super) base: u64,
     /// For a joining node: it is admitted once it has applied this index.
-    pub(super) goal: u64,
+    pub(super) admit_at: u64,
     /// The entry that last declared it down, as far as this term knows.
-    pub(super) left: u64,
+    pub(super) down_at: u64,
 }
 
 impl Peer {
     /// Resets the state that belongs to a term as primary.
     pub(super) fn start_term(&mut self, now: Time, next: u64) {
-        let Self { member, linked, life, link_life, ended, owes, voted, .. } = *self;
+        let Self { member, linked, life, link_life, ended, notices, voted, .. } = *self;
         *self = Self {
             member,
             linked,
             life,
             link_life,
             ended,
-            owes,
+            notices,
             voted,
             flow: Flow::Probe,
             next,
-            heard: Some(now),
+            last_heard: Some(now),
             ..Self::default()
         };
     }
@@ -177,7 +177,7 @@ impl Agreement<'_> {
             if (!peer.member && !will) || forgotten {
                 continue;
             }
-            let aye = !peer.ended && self.is_its_process(node, peer) && aye(node, peer);
+            let aye = !peer.ended && self.is_current_process(node, peer) && aye(node, peer);
             if !self.is_voter(node) {
                 let counted = usize::from(aye && self.has_flaw(Flaw::LearnerVotes));
                 (old.ayes, new.ayes) = (old.ayes + counted, new.ayes + counted);
@@ -200,7 +200,7 @@ impl Agreement<'_> {
 
     /// Whether the process at the other end of the link is the one that is a member as this node, or that a pending entry admits.
     /// Messages from an earlier or later holder of the place do not count.
-    pub(super) fn is_its_process(&self, node: NodeId, peer: &Peer) -> bool {
+    pub(super) fn is_current_process(&self, node: NodeId, peer: &Peer) -> bool {
         let life = match self.pending {
             Some(pending) if pending.joins && pending.node == node => pending.life,
             _ => peer.life,
@@ -209,14 +209,14 @@ impl Agreement<'_> {
     }
 
     /// Whether this node is a member, as far as it knows.
-    pub(crate) fn is_in(&self) -> bool {
+    pub(crate) fn has_membership(&self) -> bool {
         self.stage == super::Stage::Member
     }
 
     /// Whether the node is a member, and the process that holds its place is at the other end of the link.
-    pub(crate) fn is_member_there(&self, node: NodeId) -> bool {
+    pub(crate) fn is_linked_member(&self, node: NodeId) -> bool {
         let peer = self.peers.get(node.index());
-        self.is_member(node) && peer.is_none_or(|peer| self.is_its_process(node, peer))
+        self.is_member(node) && peer.is_none_or(|peer| self.is_current_process(node, peer))
     }
 
     /// Whether the node is a member, or an entry that admits it is in the log.
@@ -228,10 +228,10 @@ impl Agreement<'_> {
         self.peers.get(node.index()).is_some_and(|p| p.linked)
     }
 
-    pub(super) fn owe(&mut self, node: NodeId, what: u8) {
+    pub(super) fn queue_notice(&mut self, node: NodeId, what: u8) {
         if let Some(peer) = self.peers.get_mut(node.index()) {
-            peer.owes |= what;
-            self.stirred = true;
+            peer.notices |= what;
+            self.dirty = true;
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Replication: the primary sends its log to all nodes; a quorum commits it, and all nodes apply it.
 
-use super::message::{Body, Change, Entry, Fit, Position};
-use super::peer::{Flow, Pending, owe};
+use super::message::{Body, Change, Entry, LogMatch, Position};
+use super::peer::{Flow, Pending, notice};
 use super::{Agreement, Flaw, Replica, Role, Stage};
 use crate::id::NodeId;
 use crate::tables::NodeEntry;
@@ -33,7 +33,7 @@ impl Agreement<'_> {
             }
             self.pending = pending;
             if self.role == Role::Primary {
-                self.look_at_quorum();
+                self.update_serving_time();
             }
         }
         Some(index)
@@ -48,9 +48,9 @@ impl Agreement<'_> {
         if self.pending.is_some_and(|p| p.index == index) {
             self.proposed = Some(Position { index, epoch: self.epoch });
         }
-        self.term.adding += usize::from(adds);
-        self.term.look_commit |= self.term.sought == 0;
-        self.stirred = true;
+        self.term.additions += usize::from(adds);
+        self.term.check_commit |= self.term.commit_next == 0;
+        self.dirty = true;
         Some(index)
     }
 
@@ -76,11 +76,11 @@ impl Agreement<'_> {
         if matches!(self.stage, Stage::Asking | Stage::Installing) {
             return;
         }
-        self.stirred = true;
+        self.dirty = true;
         let fits = previous.index <= self.commit
             || self.log.position(previous.index).is_some_and(|p| p.epoch == previous.epoch);
         if !fits {
-            self.ack = Some(Fit::Differs);
+            self.ack = Some(LogMatch::Differs);
             return;
         }
         self.learn_commit(commit.min(previous.index), replica);
@@ -105,9 +105,9 @@ impl Agreement<'_> {
         }
         self.learn_commit(commit.min(matched), replica);
         self.matched =
-            matched.max(self.commit).max(if self.ack == Some(Fit::Fits) { self.matched } else { 0 });
+            matched.max(self.commit).max(if self.ack == Some(LogMatch::Matches) { self.matched } else { 0 });
         self.stable = self.stable.max(stable);
-        self.ack = Some(Fit::Fits);
+        self.ack = Some(LogMatch::Matches);
     }
 
     /// Removes the entries from `index` on.
@@ -125,53 +125,61 @@ impl Agreement<'_> {
     }
 
     /// Builds a follower's report about its log.
-    pub(super) fn report(&self, fit: Fit) -> Body {
-        let matched = if fit == Fit::Fits { self.matched.max(self.commit) } else { self.commit };
-        Body::Appended { round: self.round, matched, applied: self.applied, fit }
+    pub(super) fn report(&self, log_match: LogMatch) -> Body {
+        let matched =
+            if log_match == LogMatch::Matches { self.matched.max(self.commit) } else { self.commit };
+        Body::Appended { round: self.round, matched, applied: self.applied, log_match }
     }
 
-    pub(super) fn on_appended(&mut self, from: NodeId, round: u32, matched: u64, applied: u64, fit: Fit) {
+    pub(super) fn on_appended(
+        &mut self,
+        from: NodeId,
+        round: u32,
+        matched: u64,
+        applied: u64,
+        log_match: LogMatch,
+    ) {
         let (base, last) = (self.log.base().index, self.log.last().index);
         if self.role != Role::Primary || matched > last {
             return;
         }
         let (commit, votes, term) = (self.commit, self.is_voter(from), &mut self.term);
         let Some(peer) = self.peers.get_mut(from.index()).filter(|p| p.round == round) else { return };
-        match fit {
-            Fit::Fits if peer.flow == Flow::Probing => {
+        match log_match {
+            LogMatch::Matches if peer.flow == Flow::Probing => {
                 (peer.flow, peer.next) = (Flow::Stream, matched.saturating_add(1));
             }
             // A match up to this index may have been reported meanwhile, in answer to something else.
-            Fit::Differs if matched.max(peer.matched) >= base => {
+            LogMatch::Differs if matched.max(peer.matched) >= base => {
                 (peer.flow, peer.next) = (Flow::Stream, matched.max(peer.matched).saturating_add(1));
             }
             // The follower may have entries that it does not know to be committed: search backwards for the point where the two
             // logs agree.
-            Fit::Differs if peer.flow == Flow::Probing && peer.next > base.saturating_add(1) => {
+            LogMatch::Differs if peer.flow == Flow::Probing && peer.next > base.saturating_add(1) => {
                 (peer.flow, peer.next) = (Flow::Probe, peer.next.min(last.saturating_add(1)) - 1);
-                self.stirred = true;
+                self.dirty = true;
                 return;
             }
-            Fit::Differs => return self.restore(from),
-            Fit::Fits => {}
+            LogMatch::Differs => return self.restore(from),
+            LogMatch::Matches => {}
         }
         let applied = applied.min(commit).max(peer.applied);
         let matched = matched.max(peer.matched);
-        if peer.matched < term.sought && matched >= term.sought {
+        if peer.matched < term.commit_next && matched >= term.commit_next {
             // A learner may be awaited too: it must have the entry that admits it.
             term.ayes += usize::from(votes);
-            term.look_commit |= !votes || term.ayes * 2 >= term.voters / 2 || term.voters < 8;
+            term.check_commit |= !votes || term.ayes * 2 >= term.voters / 2 || term.voters < 8;
         }
         let Some(peer) = self.peers.get_mut(from.index()) else { return };
-        if peer.applied < term.settling && applied >= term.settling {
+        if peer.applied < term.stable_next && applied >= term.stable_next {
             term.behind = term.behind.saturating_sub(1);
-            term.look_stable |= term.behind == 0;
+            term.check_stable |= term.behind == 0;
         }
         (peer.matched, peer.applied) = (matched, applied);
-        let cramped = core::mem::take(&mut term.cramped);
-        term.look_members |= (peer.join.is_some() && applied >= peer.goal) || cramped;
-        term.look_requests |= last > commit || cramped;
-        self.stirred = true;
+        let log_blocked = core::mem::take(&mut term.log_blocked);
+        term.check_members |= (peer.join.is_some() && applied >= peer.admit_at) || log_blocked;
+        term.check_requests |= last > commit || log_blocked;
+        self.dirty = true;
     }
 
     /// Makes a node restart from a snapshot because it needs entries that have left the log.
@@ -180,11 +188,11 @@ impl Agreement<'_> {
         if peer.member {
             peer.lost = true;
             peer.flow = Flow::Probe;
-            self.look_at_all();
+            self.recheck_all();
         } else {
             peer.flow = if peer.join.is_some() { Flow::Begin } else { Flow::Idle };
         }
-        self.stirred = true;
+        self.dirty = true;
     }
 
     /// Whether a quorum has the entry, and so has every master that has not failed: a successor must have everything that is
@@ -192,10 +200,10 @@ impl Agreement<'_> {
     /// entry it cannot vote, and would count as one failure from the start. Where a single member decides alone once all others
     /// have terminated, all other members must have such an entry first: if that member did not know who was admitted, the two
     /// would decide against each other.
-    fn is_held(&self, index: u64) -> bool {
+    fn is_replicated(&self, index: u64) -> bool {
         let joins = self.pending.filter(|p| p.joins);
         let admits = joins.map_or(u64::MAX, |p| p.index) <= index;
-        let all = admits && self.leaves_out_ended();
+        let all = admits && self.excludes_ended();
         let needed = if all { self.peers.len() } else { usize::from(self.settings.masters) };
         let needed = self.peers.iter().enumerate().take(needed);
         let lacks = |(i, p): (usize, &super::Peer)| {
@@ -213,14 +221,14 @@ impl Agreement<'_> {
 
     pub(super) fn try_commit(&mut self) {
         let last = self.log.last();
-        self.term.sought = 0;
+        self.term.commit_next = 0;
         if last.index <= self.commit {
             return;
         }
-        if last.epoch == self.epoch && self.is_held(last.index) {
+        if last.epoch == self.epoch && self.is_replicated(last.index) {
             self.commit = last.index;
-            self.term.look_stable = true;
-            self.stirred = true;
+            self.term.check_stable = true;
+            self.dirty = true;
             return;
         }
         // Not all of it can be committed yet: find the newest entry that a quorum has.
@@ -230,21 +238,21 @@ impl Agreement<'_> {
             if !own {
                 break;
             }
-            if self.is_held(index) {
+            if self.is_replicated(index) {
                 least = index;
                 break;
             }
         }
         if least > self.commit {
             self.commit = least;
-            self.term.look_stable = true;
-            self.stirred = true;
+            self.term.check_stable = true;
+            self.dirty = true;
         }
         // The next index to count is the first uncommitted one that would suffice.
-        self.term.sought = self.commit.saturating_add(1).max(self.term.floor);
-        let sought = self.term.sought;
+        self.term.commit_next = self.commit.saturating_add(1).max(self.term.floor);
+        let commit_next = self.term.commit_next;
         let voters = self.peers.iter().take(usize::from(self.settings.voters));
-        self.term.ayes = voters.clone().filter(|p| p.matched >= sought).count();
+        self.term.ayes = voters.clone().filter(|p| p.matched >= commit_next).count();
         self.term.voters = voters.filter(|p| p.member && !p.ended).count();
     }
 
@@ -262,45 +270,45 @@ impl Agreement<'_> {
             }
             self.applied = index;
             if self.role == Role::Primary && adds {
-                self.term.adding = self.term.adding.saturating_sub(1);
+                self.term.additions = self.term.additions.saturating_sub(1);
             }
             replica.apply(&change);
             if self.pending.is_some_and(|p| p.index <= index) {
                 self.pending = None;
             }
             match change {
-                Change::NodeUp(entry) => self.note_up(&entry, index),
+                Change::NodeUp(entry) => self.on_node_up(&entry, index),
                 Change::NodeDown(node)
                     if node == self.me && self.stage == Stage::Member && self.role != Role::Primary =>
                 {
                     return self.rejoin();
                 }
-                Change::NodeDown(node) => self.note_down(node),
+                Change::NodeDown(node) => self.on_node_down(node),
                 _ => {}
             }
         }
-        self.ack.get_or_insert(Fit::Fits);
-        self.stirred = true;
+        self.ack.get_or_insert(LogMatch::Matches);
+        self.dirty = true;
         if self.role == Role::Primary {
-            self.term.look_stable = true;
-            self.term.look_requests = true;
-            self.term.look_members = true;
-            self.term.look_commit |= self.log.last().index > self.commit;
+            self.term.check_stable = true;
+            self.term.check_requests = true;
+            self.term.check_members = true;
+            self.term.check_commit |= self.log.last().index > self.commit;
         }
     }
 
-    fn note_up(&mut self, entry: &NodeEntry, index: u64) {
+    fn on_node_up(&mut self, entry: &NodeEntry, index: u64) {
         let (node, me) = (entry.id, self.me);
         if node == me && (self.is_former(index) || entry.life != self.settings.entry.life) {
             return;
         }
-        self.note_unlinked(node, true);
-        self.note_life(entry);
+        self.record_unlinked(node, true);
+        self.record_life(entry);
         if let Some(peer) = self.peers.get_mut(node.index())
             && !peer.member
         {
             peer.member = true;
-            peer.owes |= owe::UP;
+            peer.notices |= notice::UP;
             self.news = true;
             if peer.join.is_some() {
                 peer.request = None;
@@ -308,10 +316,10 @@ impl Agreement<'_> {
             peer.admitted = peer.join.take();
             peer.lost = false;
             if self.role == Role::Primary {
-                peer.heard = Some(self.clock);
-                self.look_at_quorum();
+                peer.last_heard = Some(self.clock);
+                self.update_serving_time();
                 if node == me {
-                    self.ask_here();
+                    self.submit_own_request();
                 }
             }
         }
@@ -323,30 +331,30 @@ impl Agreement<'_> {
     }
 
     /// Records which process holds a node's place, according to a row of the tables.
-    pub(super) fn note_life(&mut self, entry: &NodeEntry) {
+    pub(super) fn record_life(&mut self, entry: &NodeEntry) {
         if let Some(peer) = self.peers.get_mut(entry.id.index()).filter(|_| entry.id != self.me) {
             peer.life = entry.life;
         }
     }
 
-    fn note_down(&mut self, node: NodeId) {
-        self.note_unlinked(node, false);
+    fn on_node_down(&mut self, node: NodeId) {
+        self.record_unlinked(node, false);
         let Some(peer) = self.peers.get_mut(node.index()) else { return };
         if !peer.member {
             return;
         }
-        (peer.member, peer.ended, peer.left) = (false, false, self.applied);
-        peer.owes = (peer.owes | owe::DOWN) & !owe::UP;
+        (peer.member, peer.ended, peer.down_at) = (false, false, self.applied);
+        peer.notices = (peer.notices | notice::DOWN) & !notice::UP;
         self.news = true;
-        let gone = matches!(peer.request, Some((_, ref c)) if !matches!(c, Change::NodeUp(_)));
-        if gone || peer.join.is_none() {
+        let terminated = matches!(peer.request, Some((_, ref c)) if !matches!(c, Change::NodeUp(_)));
+        if terminated || peer.join.is_none() {
             peer.request = None;
         }
-        (peer.waits, peer.answer, peer.lost) = (None, None, false);
+        (peer.deferred_answer, peer.answer, peer.lost) = (None, None, false);
         peer.flow = if peer.join.is_some() { Flow::Begin } else { Flow::Idle };
         if self.role == Role::Primary {
-            self.look_at_quorum();
-            self.term.look_members = true;
+            self.update_serving_time();
+            self.term.check_members = true;
         }
     }
 
@@ -356,14 +364,15 @@ impl Agreement<'_> {
             return false;
         }
         let lease = self.settings.lease;
-        let is_leased = |heard| lease > 0 && self.clock.since(heard) <= super::lease::of_others(lease);
-        let leased = peer.heard.is_some_and(is_leased);
-        peer.member || (leased && !peer.gone)
+        let is_leased =
+            |last_heard| lease > 0 && self.clock.since(last_heard) <= super::lease::lease_of_others(lease);
+        let leased = peer.last_heard.is_some_and(is_leased);
+        peer.member || (leased && !peer.terminated)
     }
 
     /// At the primary: finds the index up to which all nodes that may read have applied the log, and answers the requests that this
     /// settles.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn advance_stable(&mut self) {
         let (floor, own) = (self.term.floor, self.applied);
         let mut least = own;
         let mut behind = 0;
@@ -373,16 +382,16 @@ impl Agreement<'_> {
                 behind += usize::from(peer.applied < own);
             }
         }
-        (self.term.settling, self.term.behind) = (own, behind);
+        (self.term.stable_next, self.term.behind) = (own, behind);
         if least >= floor && least > self.stable {
             self.stable = least;
-            self.stirred = true;
-            self.term.look_requests = true;
+            self.dirty = true;
+            self.term.check_requests = true;
         }
-        self.answer_settled();
+        self.answer_stable();
     }
 
-    fn answer_settled(&mut self) {
+    fn answer_stable(&mut self) {
         let early = self.has_flaw(Flaw::AnswersEarly);
         let stable = if early { self.commit } else { self.stable };
         if self.term.waiting == 0 || (stable < self.term.floor && !early) {
@@ -390,9 +399,9 @@ impl Agreement<'_> {
         }
         let mut own = None;
         for (i, peer) in self.peers.iter_mut().enumerate() {
-            if let Some((number, _)) = peer.waits.take_if(|(_, index)| *index <= stable) {
+            if let Some((number, _)) = peer.deferred_answer.take_if(|(_, index)| *index <= stable) {
                 self.term.waiting = self.term.waiting.saturating_sub(1);
-                self.stirred = true;
+                self.dirty = true;
                 match i == self.me.index() {
                     true => own = Some(number),
                     false => peer.answer = Some((number, true)),
@@ -406,7 +415,7 @@ impl Agreement<'_> {
 
     /// Records the answer to this node's request, for the event.
     pub(super) fn on_answer(&mut self, number: u32, accepted: bool) {
-        if self.ask.take_if(|(n, _)| *n == number).is_some() {
+        if self.own_request.take_if(|(n, _)| *n == number).is_some() {
             self.answered = Some((number, accepted));
         }
     }

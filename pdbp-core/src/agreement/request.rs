@@ -18,7 +18,7 @@ impl core::fmt::Display for RequestError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Busy(_) => {
-                f.write_str("the previous request has not been answered; ask again after its answer")
+                f.write_str("the previous request has not been answered; try again after its answer")
             }
             Self::NotARequest(_) => f.write_str(
                 "only parts and the node's own row can be requested; all other changes are the primary's",
@@ -50,28 +50,28 @@ impl Agreement<'_> {
         if !Self::is_allowed(&change, self.me) {
             return Err(RequestError::NotARequest(change));
         }
-        if self.ask.is_some() || self.answered.is_some() {
+        if self.own_request.is_some() || self.answered.is_some() {
             return Err(RequestError::Busy(change));
         }
         self.numbers = self.numbers.wrapping_add(1);
-        self.ask = Some((self.numbers, change));
-        self.ask_sent = false;
-        self.stirred = true;
-        self.ask_here();
+        self.own_request = Some((self.numbers, change));
+        self.own_request_sent = false;
+        self.dirty = true;
+        self.submit_own_request();
         Ok(self.numbers)
     }
 
     /// Whether a request has not been answered yet.
-    pub fn is_asking(&self) -> bool {
-        self.ask.is_some()
+    pub fn is_requesting(&self) -> bool {
+        self.own_request.is_some()
     }
 
     /// At the primary: submits its own request.
-    pub(super) fn ask_here(&mut self) {
+    pub(super) fn submit_own_request(&mut self) {
         if self.role == Role::Primary
-            && let Some((number, change)) = self.ask.clone()
+            && let Some((number, change)) = self.own_request.clone()
         {
-            self.ask_sent = true;
+            self.own_request_sent = true;
             self.on_request(self.me, number, change);
         }
     }
@@ -85,17 +85,17 @@ impl Agreement<'_> {
             return;
         }
         let Some(peer) = self.peers.get_mut(from.index()).filter(|p| p.join.is_none()) else { return };
-        if from != self.me && peer.asked.replace(number) == Some(number) {
+        if from != self.me && peer.last_request.replace(number) == Some(number) {
             return;
         }
-        self.term.waiting -= usize::from(peer.waits.take().is_some()).min(self.term.waiting);
+        self.term.waiting -= usize::from(peer.deferred_answer.take().is_some()).min(self.term.waiting);
         peer.answer = None;
         peer.request = Some((number, change));
-        self.term.look_requests = true;
+        self.term.check_requests = true;
     }
 
     /// Number of parts that entries not applied yet will add.
-    pub(super) fn count_adding(&self) -> usize {
+    pub(super) fn count_additions(&self) -> usize {
         let range = self.applied.saturating_add(1)..=self.log.last().index;
         range.filter(|i| self.log.get(*i).is_some_and(|e| matches!(e.change, Change::PartAdded(_)))).count()
     }
@@ -116,7 +116,7 @@ impl Agreement<'_> {
             }
             let strict = *strict.get_or_insert_with(|| self.droppable(true));
             if self.log.last().index - strict >= most {
-                self.term.cramped = true;
+                self.term.log_blocked = true;
                 return;
             }
             self.propose_request(NodeId::from_index(i), replica);
@@ -131,7 +131,7 @@ impl Agreement<'_> {
         let adds = matches!(change, Change::PartAdded(_));
         let index = if settled && replica.contains(&change) {
             self.applied
-        } else if adds && replica.room() <= self.term.adding {
+        } else if adds && replica.room() <= self.term.additions {
             if !settled {
                 // A change in progress may make room, or be this same change.
                 return;
@@ -143,9 +143,9 @@ impl Agreement<'_> {
         };
         if let Some(peer) = self.peers.get_mut(node.index()) {
             peer.request = None;
-            peer.waits = Some((number, index));
+            peer.deferred_answer = Some((number, index));
             self.term.waiting += 1;
-            self.term.look_stable = true;
+            self.term.check_stable = true;
         }
     }
 
@@ -153,7 +153,7 @@ impl Agreement<'_> {
         if let Some(peer) = self.peers.get_mut(node.index()) {
             peer.request = None;
             peer.answer = (node != self.me).then_some((number, false));
-            self.stirred = true;
+            self.dirty = true;
         }
         if node == self.me {
             self.on_answer(number, false);

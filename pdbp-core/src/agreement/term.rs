@@ -13,26 +13,26 @@ pub(super) struct Term {
     /// The time until which a quorum has vowed to vote for nobody else, by this node's clock.
     pub(super) serves_until: Time,
     pub(super) check_at: Time,
-    /// Number of voters (`ayes`) that have the entry `sought`, the next to be committed.
-    pub(super) sought: u64,
+    /// Number of voters (`ayes`) that have the entry `commit_next`, the next to be committed.
+    pub(super) commit_next: u64,
     pub(super) ayes: usize,
     /// Number of voting members when `ayes` was counted, not including those that have terminated.
     pub(super) voters: usize,
-    /// Number of replicas (`behind`) that have not applied `settling`, the next index to become stable.
-    pub(super) settling: u64,
+    /// Number of replicas (`behind`) that have not applied `stable_next`, the next index to become stable.
+    pub(super) stable_next: u64,
     pub(super) behind: usize,
     /// Number of parts that log entries not applied yet will add.
-    pub(super) adding: usize,
+    pub(super) additions: usize,
     pub(super) rounds: u32,
     /// Whether something waits for room in the log, or for members to have the entries that a joining node starts from.
-    pub(super) cramped: bool,
+    pub(super) log_blocked: bool,
     /// Number of requests waiting for an answer.
     pub(super) waiting: usize,
     /// Which kinds of work may have become possible.
-    pub(super) look_commit: bool,
-    pub(super) look_stable: bool,
-    pub(super) look_members: bool,
-    pub(super) look_requests: bool,
+    pub(super) check_commit: bool,
+    pub(super) check_stable: bool,
+    pub(super) check_members: bool,
+    pub(super) check_requests: bool,
 }
 
 impl Agreement<'_> {
@@ -40,44 +40,44 @@ impl Agreement<'_> {
     pub(super) fn advance(&mut self, replica: &mut impl Replica) {
         // Each round builds on the one before. In a cluster of one node, a request is committed, applied and answered in one call.
         for _ in 0..4 {
-            if self.role == Role::Primary && core::mem::take(&mut self.term.look_commit) {
+            if self.role == Role::Primary && core::mem::take(&mut self.term.check_commit) {
                 self.try_commit();
-                self.give_way();
+                self.yield_leadership();
             }
             self.apply_committed(replica);
             if self.role != Role::Primary {
                 return;
             }
-            if core::mem::take(&mut self.term.look_stable) {
-                self.settle();
+            if core::mem::take(&mut self.term.check_stable) {
+                self.advance_stable();
             }
-            if core::mem::take(&mut self.term.look_members) {
+            if core::mem::take(&mut self.term.check_members) {
                 self.propose_members();
             }
-            if core::mem::take(&mut self.term.look_requests) {
+            if core::mem::take(&mut self.term.check_requests) {
                 self.propose_requests(replica);
             }
-            if !self.is_looking() {
+            if !self.has_checks() {
                 return;
             }
         }
     }
 
     /// At the primary: checks everything, because a node may have failed.
-    pub(super) fn look_at_all(&mut self) {
-        self.term.look_members = true;
-        self.term.look_stable = true;
-        self.term.look_commit = true;
-        self.look_at_quorum();
+    pub(super) fn recheck_all(&mut self) {
+        self.term.check_members = true;
+        self.term.check_stable = true;
+        self.term.check_commit = true;
+        self.update_serving_time();
     }
 
-    fn is_looking(&self) -> bool {
-        let Term { look_commit, look_stable, look_members, look_requests, .. } = self.term;
-        self.role == Role::Primary && (look_commit || look_stable || look_members || look_requests)
+    fn has_checks(&self) -> bool {
+        let Term { check_commit, check_stable, check_members, check_requests, .. } = self.term;
+        self.role == Role::Primary && (check_commit || check_stable || check_members || check_requests)
     }
 
-    pub(super) fn next_call(&self) -> Option<Time> {
-        if self.is_looking() {
+    pub(super) fn next_deadline(&self) -> Option<Time> {
+        if self.has_checks() {
             return Some(self.clock);
         }
         let leases = self.settings.lease > 0;

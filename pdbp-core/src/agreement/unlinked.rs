@@ -2,7 +2,7 @@
 //! any other node it keeps only whether that node is a member: two bytes, where a record takes hundreds.
 
 use super::Agreement;
-use super::peer::owe;
+use super::peer::notice;
 use crate::id::NodeId;
 
 /// The nodes that a node exchanges messages with.
@@ -31,9 +31,12 @@ impl Unlinked {
     /// Takes the next event that the host has not taken: `true` if the node has become a member, `false` if it has ceased to be
     /// one.
     pub(super) fn take_news(&mut self) -> Option<bool> {
-        let joins =
-            if self.news & owe::DOWN != 0 { false } else { (self.news & owe::UP != 0).then_some(true)? };
-        self.news &= if joins { !owe::UP } else { !owe::DOWN };
+        let joins = if self.news & notice::DOWN != 0 {
+            false
+        } else {
+            (self.news & notice::UP != 0).then_some(true)?
+        };
+        self.news &= if joins { !notice::UP } else { !notice::DOWN };
         Some(joins)
     }
 }
@@ -56,10 +59,11 @@ impl Agreement<'_> {
     }
 
     /// Records that a node without a record has become a member, or has ceased to be one.
-    pub(super) fn note_unlinked(&mut self, node: NodeId, member: bool) {
+    pub(super) fn record_unlinked(&mut self, node: NodeId, member: bool) {
         let Some(unlinked) = self.unlinked(node).filter(|unlinked| unlinked.member != member) else { return };
         unlinked.member = member;
-        unlinked.news = if member { unlinked.news | owe::UP } else { (unlinked.news | owe::DOWN) & !owe::UP };
+        unlinked.news =
+            if member { unlinked.news | notice::UP } else { (unlinked.news | notice::DOWN) & !notice::UP };
         self.news = true;
     }
 
@@ -83,7 +87,7 @@ mod tests {
 
     #[test]
     fn news_of_a_node_are_told_once_and_in_order() {
-        let mut unlinked = Unlinked { member: true, news: owe::DOWN | owe::UP };
+        let mut unlinked = Unlinked { member: true, news: notice::DOWN | notice::UP };
         assert_eq!(
             [unlinked.take_news(), unlinked.take_news(), unlinked.take_news()],
             [Some(false), Some(true), None]

@@ -3,7 +3,7 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::message::{Ballot, Body, Change, Entry, Fit, LAST_EPOCH, LAST_INDEX, Message, Position};
+use super::message::{Ballot, Body, Change, Entry, LAST_EPOCH, LAST_INDEX, LogMatch, Message, Position};
 use crate::id::{Epoch, NodeId, PartId, Time};
 use crate::tables::{NAME, Name, NodeEntry, NodeKind, PartEntry, PartKind};
 
@@ -85,10 +85,10 @@ impl Wire {
                 }
                 1
             }
-            Body::Appended { round, matched, applied, fit } => {
+            Body::Appended { round, matched, applied, log_match } => {
                 (self.a, self.b) = ((*matched).into(), (*applied).into());
                 self.d = (*round).into();
-                self.flag = u8::from(*fit == Fit::Differs);
+                self.flag = u8::from(*log_match == LogMatch::Differs);
                 2
             }
             Body::Vote { ballot, last } => {
@@ -164,8 +164,8 @@ impl Wire {
                 Body::Append { previous: self.position()?, commit, stable, entry }
             }
             2 => {
-                let fit = if flag(self.flag)? { Fit::Differs } else { Fit::Fits };
-                Body::Appended { round: number, matched: index(self.a)?, applied: index(self.b)?, fit }
+                let log_match = if flag(self.flag)? { LogMatch::Differs } else { LogMatch::Matches };
+                Body::Appended { round: number, matched: index(self.a)?, applied: index(self.b)?, log_match }
             }
             3 => Body::Vote { ballot: ballot(self.flag)?, last: self.position()? },
             4 => Body::Voted { ballot: ballot(self.flag)?, asked: epoch(self.d)?, granted: flag(self.kind)? },

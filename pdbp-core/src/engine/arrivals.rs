@@ -316,7 +316,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             && let Some(link) = self.links.get_mut(id)
         {
             // A different process may have taken the place.
-            member = self.agreement.is_in() && self.agreement.is_member_there(peer);
+            member = self.agreement.has_membership() && self.agreement.is_linked_member(peer);
             link.state.set_member(member);
         }
         self.wake_agreement();

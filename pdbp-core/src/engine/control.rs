@@ -61,7 +61,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 link.queue_control(request);
             }
         } else if self.master() == Some(self.links.peer(id)) {
-            self.termination.ask_again(&mut self.links);
+            self.termination.repeat_request(&mut self.links);
             self.repeat_arrival();
         }
     }
@@ -124,7 +124,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 pipes.event(Event::FlushWanted);
                 pipes.event(Event::LinkEnded { peer: node });
             }
-            id => self.set_member(id, member && self.agreement.is_member_there(node), pipes),
+            id => self.set_member(id, member && self.agreement.is_linked_member(node), pipes),
         }
     }
 

@@ -75,7 +75,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Requests the next change that this node needs.
     pub(super) fn submit_next(&mut self) {
-        if self.requests.in_progress.is_some() || self.agreement.is_asking() {
+        if self.requests.in_progress.is_some() || self.agreement.is_requesting() {
             return;
         }
         let (change, in_progress) = if !self.requests.introduced {

@@ -82,7 +82,7 @@ impl Termination {
     }
 
     /// Makes this node repeat its request, which the primary may not have received.
-    pub(super) fn ask_again(&mut self, links: &mut Links<'_>) {
+    pub(super) fn repeat_request(&mut self, links: &mut Links<'_>) {
         if let Some(own) = links.own_mut() {
             own.tally.request = None;
         }
@@ -103,7 +103,7 @@ impl Termination {
     /// Notes that the primary has answered request `number` of this node.
     pub(super) fn on_answer(&mut self, links: &mut Links<'_>, number: u32) {
         self.answered = number;
-        self.ask_again(links);
+        self.repeat_request(links);
     }
 
     /// On a node that is not the primary: returns the request to send to the primary now.

@@ -23,13 +23,13 @@ fn a_part_is_known_everywhere_when_its_request_is_answered() {
         let mut world = quiet(nodes, lease);
         let asker = nodes - 1;
         world.ask(asker, added(part(asker, 7)));
-        world.run_until("an answer", |w| !w.is_asking(asker));
+        world.run_until("an answer", |w| !w.is_requesting(asker));
         for i in 0..nodes {
             assert!(world.table(i).has(part(asker, 7)), "node {i} of {nodes}, lease {lease}");
         }
         world.run_until("all to be current", |w| (0..nodes).all(|i| w.is_current(i)));
         world.ask(asker, Change::PartRemoved(part(asker, 7)));
-        world.run_until("an answer", |w| !w.is_asking(asker));
+        world.run_until("an answer", |w| !w.is_requesting(asker));
         for i in 0..nodes {
             assert!(!world.table(i).has(part(asker, 7)), "node {i} of {nodes}, lease {lease}");
         }
@@ -41,13 +41,13 @@ fn a_full_table_refuses_and_takes_more_after_a_part_is_freed() {
     let mut world = World::new(2, Plan { nodes: 2, parts: 2, ..Plan::quiet() });
     for local in 0..3 {
         world.ask(1, added(part(1, local)));
-        world.run_until("an answer", |w| !w.is_asking(1));
+        world.run_until("an answer", |w| !w.is_requesting(1));
         assert_eq!(world.last_answer(1), Some(local < 2));
     }
     world.ask(1, Change::PartRemoved(part(1, 0)));
-    world.run_until("an answer", |w| !w.is_asking(1));
+    world.run_until("an answer", |w| !w.is_requesting(1));
     world.ask(1, added(part(1, 2)));
-    world.run_until("an answer", |w| !w.is_asking(1));
+    world.run_until("an answer", |w| !w.is_requesting(1));
     assert_eq!(world.last_answer(1), Some(true));
 }
 
@@ -59,7 +59,7 @@ fn two_nodes_go_on_without_the_second_and_wait_without_the_first() {
         world.crash(1);
         world.run_until("node 1 to be out", |w| !w.replica(0).is_member(node(1)));
         world.ask(0, added(part(0, 1)));
-        world.run_until("an answer", |w| !w.is_asking(0));
+        world.run_until("an answer", |w| !w.is_requesting(0));
 
         let mut world = quiet(2, lease);
         world.run_until("all to be current", |w| (0..2).all(|i| w.is_current(i)));
@@ -75,10 +75,10 @@ fn the_standby_takes_over_and_the_old_primary_comes_back() {
     for lease in [0, 16_000] {
         let mut world = quiet(4, lease);
         world.ask(3, added(part(3, 1)));
-        world.run_until("an answer", |w| !w.is_asking(3));
+        world.run_until("an answer", |w| !w.is_requesting(3));
         world.crash(0);
         world.ask(3, added(part(3, 2)));
-        world.run_until("an answer", |w| !w.is_asking(3));
+        world.run_until("an answer", |w| !w.is_requesting(3));
         assert_eq!(world.replica(3).primary(), Some(node(1)));
         world.restart(0);
         world.run_until("node 0 to be back", |w| w.replica(3).is_member(node(0)) && w.is_current(0));
@@ -92,7 +92,7 @@ fn a_node_that_comes_back_after_more_changes_than_the_log_holds_gets_a_snapshot(
     world.crash(2);
     for local in 0..25 {
         world.ask(1, added(part(1, local)));
-        world.run_until("an answer", |w| !w.is_asking(1));
+        world.run_until("an answer", |w| !w.is_requesting(1));
     }
     world.restart(2);
     world.run_until("node 2 to be back", |w| w.replica(0).is_member(node(2)) && w.is_current(2));

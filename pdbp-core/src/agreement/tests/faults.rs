@@ -73,10 +73,10 @@ pub(super) fn run_plan(seed: u64, steps: u64, plan: Plan) -> Result<World, Strin
         };
         world.run_until("a cluster of all nodes", whole);
         for i in 0..nodes {
-            world.run_until("the answer to an old request", |w| !w.is_asking(i));
+            world.run_until("the answer to an old request", |w| !w.is_requesting(i));
             if world.broken.is_none() {
                 world.ask(i, crate::agreement::Change::PartRemoved(part(i, 0)));
-                world.run_until("an answer", |w| !w.is_asking(i));
+                world.run_until("an answer", |w| !w.is_requesting(i));
             }
         }
         world.run_until("a cluster of all nodes", whole);

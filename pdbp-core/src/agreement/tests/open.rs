@@ -23,12 +23,12 @@ fn a_founder_decides_alone_and_who_joins_learns_it() {
     for lease in [0, 16_000] {
         let mut world = founded(6, 1, lease);
         world.ask(0, added(part(0, 1)));
-        world.run_until("an answer", |w| !w.is_asking(0));
+        world.run_until("an answer", |w| !w.is_requesting(0));
         world.run_until("all to have joined", |w| (0..6).all(|i| w.is_current(i)));
         assert!(are_members(&world, 6), "lease {lease}");
         assert!((0..6).all(|i| world.table(i).has(part(0, 1))), "lease {lease}");
         world.ask(5, added(part(5, 1)));
-        world.run_until("an answer", |w| !w.is_asking(5));
+        world.run_until("an answer", |w| !w.is_requesting(5));
         assert!((0..6).all(|i| world.table(i).has(part(5, 1))), "lease {lease}");
     }
 }
@@ -40,7 +40,7 @@ fn any_number_of_learners_may_vanish_at_once() {
         world.run_until("all to have joined", |w| (0..8).all(|i| w.is_current(i)));
         (2..8).for_each(|i| world.crash(i));
         world.ask(1, added(part(1, 1)));
-        world.run_until("an answer", |w| !w.is_asking(1));
+        world.run_until("an answer", |w| !w.is_requesting(1));
         world.run_until("them to be out", |w| (2..8).all(|i| !w.replica(0).is_member(node(i))));
         (2..8).for_each(|i| world.restart(i));
         world.run_until("them to be back", |w| are_members(w, 8));
@@ -70,12 +70,12 @@ fn a_founder_that_begins_alone_waits_for_nobodys_lease() {
     let mut world = founded(3, 1, lease);
     world.ask(0, added(part(0, 1)));
     world.run_for(lease / 4);
-    assert!(!world.is_asking(0) && are_members(&world, 3));
+    assert!(!world.is_requesting(0) && are_members(&world, 3));
     // A node that has joined has a lease.
     world.crash(2);
     world.ask(0, added(part(0, 2)));
     world.run_for(lease / 4);
-    assert!(world.is_asking(0));
+    assert!(world.is_requesting(0));
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn voters_that_have_joined_go_on_without_the_founder() {
     world.run_until("all to have joined", |w| (0..5).all(|i| w.is_current(i)));
     world.crash(0);
     world.ask(4, added(part(4, 1)));
-    world.run_until("an answer", |w| !w.is_asking(4));
+    world.run_until("an answer", |w| !w.is_requesting(4));
     world.restart(0);
     world.run_until("the founder to be back", |w| are_members(w, 5));
     assert!(world.table(0).has(part(4, 1)));
@@ -126,7 +126,7 @@ fn a_founder_may_end_as_soon_as_anybody_shows_the_third_voter() {
         world.run_until("the third voter", |w| (0..3).any(|i| shows(w, i)));
         world.crash(0);
         world.ask(1, added(part(1, 1)));
-        world.run_until("an answer", |w| !w.is_asking(1));
+        world.run_until("an answer", |w| !w.is_requesting(1));
         assert_eq!(world.last_answer(1), Some(true), "seed {seed}, lease {lease}");
         world.run_until("the other to know it", |w| w.is_current(2) && w.table(2).has(part(1, 1)));
         world.restart(0);
@@ -164,7 +164,7 @@ fn events_of_the_third_join(seed: u64, lease: u64) -> Vec<World> {
         world
     };
     let (mut reference, mut steps, mut events) = (begin(), Vec::new(), 0);
-    reference.run_until("the founder's answer", |w| !w.is_asking(0));
+    reference.run_until("the founder's answer", |w| !w.is_requesting(0));
     reference.run_until("the second voter", |w| (1..3).any(|n| w.replica(0).is_member(node(n))));
     let last = |w: &World| (0..3).all(|i| knows(w, i) && w.is_current(i));
     while !last(&reference) {
@@ -202,7 +202,7 @@ fn a_founder_that_ends_at_any_moment_of_an_admission_leaves_all_or_nothing() {
         if (1..3).any(|i| knows(&world, i)) {
             went_on += 1;
             world.ask(1, added(part(1, 1)));
-            world.run_until("an answer", |w| !w.is_asking(1));
+            world.run_until("an answer", |w| !w.is_requesting(1));
             assert_eq!(world.last_answer(1), Some(true), "{run}");
             world.restart(0);
             world.run_until("the founder to be back", |w| are_members(w, 3));
@@ -236,7 +236,7 @@ fn a_founder_that_is_away_at_any_moment_of_an_admission_finds_its_cluster() {
             world.run_for(AWAY);
             world.run_until("all three", |w| are_members(w, 3));
             world.ask(2, added(part(2, 1)));
-            world.run_until("an answer", |w| !w.is_asking(2));
+            world.run_until("an answer", |w| !w.is_requesting(2));
             assert_eq!(world.last_answer(2), Some(true), "{run}, cut off: {cut_off}");
             assert!(world.table(2).has(part(0, 1)), "{run}, cut off: {cut_off}");
         }
@@ -257,7 +257,7 @@ fn a_voter_that_ends_at_any_moment_of_an_admission_returns() {
             assert!((0..3).all(|i| world.table(i).has(part(0, 1))), "{run}: {ends}");
             world.crash(0);
             world.ask(1, added(part(1, 1)));
-            world.run_until("an answer", |w| !w.is_asking(1));
+            world.run_until("an answer", |w| !w.is_requesting(1));
         }
     }
 }

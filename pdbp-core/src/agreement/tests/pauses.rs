@@ -17,7 +17,7 @@ fn goes_on(mut world: World, nodes: usize) {
         (0..nodes).all(|i| w.is_current(i) && (0..nodes).all(|n| w.replica(i).is_member(node(n))))
     });
     world.ask(nodes - 1, added(part(nodes - 1, 9)));
-    world.run_until("an answer", |w| !w.is_asking(nodes - 1));
+    world.run_until("an answer", |w| !w.is_requesting(nodes - 1));
     for i in 0..nodes {
         assert!(world.table(i).has(part(nodes - 1, 9)));
     }
@@ -61,7 +61,7 @@ fn a_primary_that_stood_still_is_replaced_and_shows_nothing_old() {
         });
         assert!(!world.is_current(0), "its lease has run out while it stood still");
         world.ask(nodes - 1, added(part(nodes - 1, 3)));
-        world.run_until("an answer", |w| !w.is_asking(nodes - 1));
+        world.run_until("an answer", |w| !w.is_requesting(nodes - 1));
         world.run_until("the first to go on", |w| !w.is_stopped(0));
         assert!(!world.is_current(0), "it has heard nothing yet");
         goes_on(world, nodes);

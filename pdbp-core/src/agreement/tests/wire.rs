@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::table::{Table, added, entry, node, part};
 use crate::agreement::message::{LAST_EPOCH, LAST_INDEX};
-use crate::agreement::{Agreement, Ballot, Body, Change, Entry, Fit, MESSAGE, Message, Position};
+use crate::agreement::{Agreement, Ballot, Body, Change, Entry, LogMatch, MESSAGE, Message, Position};
 use crate::agreement::{Reach, Settings, Start, Storage};
 use crate::id::{Epoch, Time};
 use crate::tables::NodeEntry;
@@ -35,8 +35,8 @@ fn body() -> impl Strategy<Value = Body> {
                     Body::Append { previous: place, commit: b, stable: a, entry }
                 }
                 1 => {
-                    let fit = if flag { Fit::Fits } else { Fit::Differs };
-                    Body::Appended { round: number, matched: a, applied: b, fit }
+                    let log_match = if flag { LogMatch::Matches } else { LogMatch::Differs };
+                    Body::Appended { round: number, matched: a, applied: b, log_match }
                 }
                 2 => Body::Vote { ballot, last: place },
                 3 => Body::Voted { ballot, asked: Epoch(epoch), granted: number % 2 == 0 },
@@ -130,7 +130,7 @@ fn says_what_can_be_read(message: &Message) {
                 Body::Vote { ballot, .. } => Body::Voted { ballot, asked: said.epoch, granted: true },
                 Body::Append { previous, commit, entry, .. } => {
                     let matched = previous.index + u64::from(entry.is_some());
-                    Body::Appended { round: 0, matched, applied: commit, fit: Fit::Fits }
+                    Body::Appended { round: 0, matched, applied: commit, log_match: LogMatch::Matches }
                 }
                 _ => continue,
             };

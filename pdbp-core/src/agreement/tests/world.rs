@@ -25,7 +25,7 @@ struct Host {
     /// Its clock is `offset` + true time · `rate` / 256.
     rate: u64,
     offset: u64,
-    next_call: u64,
+    next_deadline: u64,
     slow_until: u64,
     restart_at: u64,
     /// Number of applied entries compared with those of the others.
@@ -76,7 +76,7 @@ impl World {
                 table: Table::new(plan.nodes, plan.parts),
                 rate: 240 + random.below(33),
                 offset: random.below(1 << 30),
-                next_call: 0,
+                next_deadline: 0,
                 slow_until: 0,
                 restart_at: u64::MAX,
                 compared: 0,
@@ -137,7 +137,7 @@ impl World {
         host.replica = Some(Box::new(replica));
         host.table = Table::new(self.plan.nodes, self.plan.parts);
         host.compared = 0;
-        (host.next_call, host.restart_at) = (0, u64::MAX);
+        (host.next_deadline, host.restart_at) = (0, u64::MAX);
         let own = self.place(i);
         for j in (0..self.plan.nodes).filter(|j| *j != own) {
             let j = self.met(i, j);
@@ -183,7 +183,7 @@ impl World {
         self.runs(i) && self.replica(i).is_current(self.clock(i))
     }
 
-    pub(super) fn is_asking(&self, i: usize) -> bool {
+    pub(super) fn is_requesting(&self, i: usize) -> bool {
         self.hosts[i].asking.is_some()
     }
 
@@ -303,7 +303,7 @@ impl World {
         let Some(mut replica) = self.hosts[i].replica.take() else { return };
         let next = replica.tick(now, &mut self.hosts[i].table);
         let host = &self.hosts[i];
-        self.hosts[i].next_call =
+        self.hosts[i].next_deadline =
             next.map_or(u64::MAX, |t| t.0.saturating_sub(host.offset) * 256 / host.rate + 1);
         loop {
             let to = replica.next_receiver(|n| self.links[i][self.met(i, n.index())].queue.len() < WINDOW);

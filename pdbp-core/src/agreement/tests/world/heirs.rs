@@ -68,7 +68,7 @@ impl World {
             table: Table::new(self.plan.nodes, self.plan.parts),
             rate: 240 + self.random.below(33),
             offset: self.random.below(1 << 30),
-            next_call: 0,
+            next_deadline: 0,
             slow_until: 0,
             restart_at: u64::MAX,
             compared: 0,

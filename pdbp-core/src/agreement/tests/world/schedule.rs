@@ -27,7 +27,7 @@ impl World {
         let mut next = (self.now + 500, None);
         for to in 0..self.hosts.len() {
             let host = &self.hosts[to];
-            let call = host.next_call.max(host.slow_until);
+            let call = host.next_deadline.max(host.slow_until);
             if self.runs(to) && call < next.0 {
                 next = (call, Some((to, to)));
             }
@@ -66,7 +66,7 @@ impl World {
         }
         let owner = self.random.below(self.plan.nodes as u64) as usize;
         let local = self.random.below(2) as u16;
-        if !self.is_asking(i) && self.random.one_in(4) {
+        if !self.is_requesting(i) && self.random.one_in(4) {
             let id = part(self.place(i), local);
             let change = if self.random.one_in(2) { added(id) } else { Change::PartRemoved(id) };
             self.ask(i, change);
