@@ -71,32 +71,32 @@ impl fmt::Display for Error {
             Self::Recv(e) => e.fmt(f),
             Self::Task { number, error } => write!(f, "task {number}: {error}"),
             Self::Add(Refused::Full) => f.write_str(
-                "the pool has as many tasks as it may have; take results first, or add them with `each`, which reads its inputs as there is room",
+                "the pool is full; take results first, or add tasks with `each`, which reads its inputs as room becomes available",
             ),
             Self::Add(Refused::Cancelled) => f.write_str("the job was cancelled; begin another one"),
             Self::Add(Refused::UnknownTask(number)) => {
-                write!(f, "task {number} is of another job; only tasks of one job can need each other")
+                write!(f, "task {number} belongs to another job; a task can need only tasks of its own job")
             }
             Self::Add(Refused::TooManyNeeds) => f.write_str(
-                "tasks of this pool have had more than a thousand different needs; round them, so that there are fewer",
+                "tasks of this pool have more than a thousand different needs; round them to reduce their number",
             ),
             Self::Add(Refused::TooLong { bytes, most }) => {
                 write!(
                     f,
-                    "an input of {bytes} bytes is too long: {most} are the most; write it as a `Large`"
+                    "an input of {bytes} bytes exceeds the limit of {most}; write it as a `Large`"
                 )
             }
             Self::OtherJob { number } => {
-                write!(f, "task {number} is of another job; ask the one that has added it for its result")
+                write!(f, "task {number} belongs to another job; ask that job for its result")
             }
             Self::OtherJournal => f.write_str(
-                "the pool there has another journal now, and its jobs are others; serve it with the one before, or ask anew",
+                "the pool now has another journal with other jobs; serve the previous journal, or start anew",
             ),
-            Self::Codec(e) => write!(f, "an input or result cannot be passed on: {e}"),
-            Self::Undefined(kind) => write!(f, "kind `{kind}` was declared; define it before the program runs"),
+            Self::Codec(e) => write!(f, "an input or result cannot be encoded or decoded: {e}"),
+            Self::Undefined(kind) => write!(f, "kind `{kind}` was declared but not defined; define it before the program runs"),
             Self::OtherFunctions { own, pool } => write!(
                 f,
-                "this process knows other functions ({own:016x}) than the pool ({pool:016x}); start the same program everywhere"
+                "the functions of this process ({own:016x}) differ from those of the pool ({pool:016x}); start the same program everywhere"
             ),
             Self::Io(e) => e.fmt(f),
             Self::Other(e) => e.fmt(f),

@@ -30,7 +30,7 @@ struct Rate {
 }
 
 impl Rate {
-    fn look(&mut self, ended: u64) -> f64 {
+    fn sample(&mut self, ended: u64) -> f64 {
         let span = self.since.elapsed();
         if span >= SPAN {
             self.each_second = ended.saturating_sub(self.ended) as f64 / span.as_secs_f64();
@@ -56,13 +56,13 @@ struct Page<'s> {
 /// The endpoint already shows another pool's figures.
 pub(crate) fn show<'n>(
     nodes: impl IntoIterator<Item = &'n Node>,
-    look: impl Fn() -> Seen + Send + Sync + 'static,
+    snapshot: impl Fn() -> Seen + Send + Sync + 'static,
 ) -> Result<Option<Showing>, Error> {
     let Some(endpoint) = nodes.into_iter().find_map(Node::endpoint) else { return Ok(None) };
     let rate = Mutex::new(Rate { since: Instant::now(), ended: 0, each_second: 0.0 });
     let section = move || {
-        let mut seen = look();
-        let each_second = rate.lock().unwrap_or_else(PoisonError::into_inner).look(seen.ended);
+        let mut seen = snapshot();
+        let each_second = rate.lock().unwrap_or_else(PoisonError::into_inner).sample(seen.ended);
         section(&mut seen, each_second)
     };
     endpoint.show(NAME, section).map(Some).map_err(Error::other)

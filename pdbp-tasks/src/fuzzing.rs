@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::durable::{Durable, Out};
+use crate::durable::{Durable, Output};
 use crate::pool::{Limits, Processor};
 use crate::resources::Resources;
 use crate::store::{Change, Memory, Reader, Store};
@@ -162,7 +162,7 @@ impl Place {
         for _ in 0..2 {
             self.sync();
             while let Some(out) = self.durable.poll(self.now) {
-                let Out::Down(to, down) = out else { continue };
+                let Output::Down(to, down) = out else { continue };
                 assert!(postcard::to_stdvec(&down).is_ok());
                 if let (HONEST, Down::Tasks(tasks)) = (to, down) {
                     self.results.extend(tasks.into_iter().map(|task| Submission {

@@ -128,7 +128,7 @@ impl Kinds {
     pub(crate) fn call(&self, id: KindId, scope: &mut Scope<'_>, input: &[u8]) -> Ending {
         match self.list.get(usize::from(id.0)).and_then(|kind| kind.function.as_ref()) {
             Some(function) => function(scope, input),
-            None => Ending::Failed(Failure::Unusable(format!("there is no kind {}", id.0))),
+            None => Ending::Failed(Failure::Unusable(format!("unknown kind {}", id.0))),
         }
     }
 }

@@ -15,11 +15,11 @@ use crate::wire::{self, Down, Up, pieces};
 pub(crate) const UNREAD: usize = 64 << 20;
 
 /// The longest wait while an outbox is not empty.
-const ROOM: Duration = Duration::from_millis(2);
+const ROOM_WAIT: Duration = Duration::from_millis(2);
 
 #[derive(Default)]
 struct Peer {
-    joined: pieces::Joined,
+    partial: pieces::Joined,
     outbox: VecDeque<Vec<u8>>,
     /// Bytes in the outbox.
     bytes: usize,
@@ -27,7 +27,7 @@ struct Peer {
 
 impl Peer {
     fn is_idle(&self) -> bool {
-        self.joined.is_empty() && self.outbox.is_empty()
+        self.partial.is_empty() && self.outbox.is_empty()
     }
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Peers<'a> {
 }
 
 /// The result of receiving a piece of a message.
-pub(crate) enum Heard {
+pub(crate) enum Received {
     /// The message is not complete yet.
     Nothing,
     /// It is not a message.
@@ -63,22 +63,22 @@ impl<'a> Peers<'a> {
         Self { part, map: HashMap::new(), waiting: 0 }
     }
 
-    pub(crate) fn hear(&mut self, piece: &Message) -> Heard {
+    pub(crate) fn receive(&mut self, piece: &Message) -> Received {
         let processor = processor_of(piece.source());
         let mut new = Peer::default();
         let known = self.map.get_mut(&processor);
         let is_new = known.is_none();
         let peer = known.unwrap_or(&mut new);
-        let whole = peer.joined.add(piece, |whole| wire::decode(whole));
+        let whole = peer.partial.add(piece, |whole| wire::decode(whole));
         match (is_new, peer.is_idle()) {
             (true, false) => drop(self.map.insert(processor, new)),
             (false, true) => drop(self.map.remove(&processor)),
             _ => {}
         }
         match whole {
-            Some(Some(Ok(message))) => Heard::Message(processor, message),
-            Some(None) => Heard::Nothing,
-            None | Some(Some(Err(_))) => Heard::Malformed(processor),
+            Some(Some(Ok(message))) => Received::Message(processor, message),
+            Some(None) => Received::Nothing,
+            None | Some(Some(Err(_))) => Received::Malformed(processor),
         }
     }
 
@@ -93,13 +93,13 @@ impl<'a> Peers<'a> {
         waits.find_map(|(processor, _)| target_of(*processor))
     }
 
-    /// Waits up to `time` for a message or, while an outbox is not empty, up to `ROOM` for room or a message.
+    /// Waits up to `time` for a message or, while an outbox is not empty, up to `ROOM_WAIT` for room or a message.
     ///
     /// # Errors
     /// An error that ends all receiving. That nobody is left is none: others may join, and the pool has work of its own.
     pub(crate) fn wait(&self, time: Duration) -> Result<Option<Message>, RecvError> {
         let ready = match self.blocked() {
-            Some(target) => self.part.wait(Interest::Either(target), ROOM).map(|_| None),
+            Some(target) => self.part.wait(Interest::Either(target), ROOM_WAIT).map(|_| None),
             None => self.part.recv_timeout(time).map(Some),
         };
         match ready {
@@ -189,8 +189,8 @@ mod tests {
         for id in 0..100 {
             let client = cluster.nodes()[1].attach().unwrap();
             slot::send(&client, part.id(), &Up::Request { id, request: Request::Journal }).unwrap();
-            let heard = peers.hear(&part.recv_timeout(SOON).unwrap());
-            let Heard::Message(from, _) = heard else { panic!("it is a message") };
+            let received = peers.receive(&part.recv_timeout(SOON).unwrap());
+            let Received::Message(from, _) = received else { panic!("it is a message") };
             assert!(peers.map.is_empty() && target_of(from) == Some(client.id()));
             peers.queue(from, &Down::Standby);
             assert_eq!(peers.map.len(), 1);
@@ -203,7 +203,7 @@ mod tests {
         let client = cluster.nodes()[1].attach().unwrap();
         client.send(part.id(), &[1, 2, 3]).unwrap();
         client.flush();
-        assert!(matches!(peers.hear(&part.recv_timeout(SOON).unwrap()), Heard::Nothing));
+        assert!(matches!(peers.receive(&part.recv_timeout(SOON).unwrap()), Received::Nothing));
         assert_eq!(peers.map.len(), 1, "half a message");
         peers.lose_node(1);
         assert!(peers.map.is_empty());
@@ -221,11 +221,11 @@ mod tests {
         }
         peers.send();
         assert!((LENGTH..9 * LENGTH).contains(&peers.unread(by)), "{}", peers.unread(by));
-        let (mut joined, mut answers) = (pieces::Joined::default(), 0);
+        let (mut partial, mut answers) = (pieces::Joined::default(), 0);
         while answers < 8 {
             peers.send();
             if let Some(piece) = client.try_recv() {
-                let whole = joined.add(&piece, |whole| wire::decode::<Down>(whole));
+                let whole = partial.add(&piece, |whole| wire::decode::<Down>(whole));
                 answers += u32::from(matches!(whole, Some(Some(Ok(Down::Answer { .. })))));
             }
         }

@@ -123,11 +123,11 @@ pub(crate) struct Used {
 
 impl Used {
     /// Which resources of `offer` are too scarce for `needs`, given what is in use.
-    pub(crate) fn short(&self, offer: &Resources, needs: &Resources) -> Short {
+    pub(crate) fn short(&self, offer: &Resources, needs: &Resources) -> Shortfall {
         let used =
             |name: &str| self.names.iter().find(|(known, _)| known == name).map_or(0, |(_, count)| *count);
         let has_name = |(name, n): &(String, u32)| used(name).saturating_add(*n) <= offer.count_of(name);
-        Short {
+        Shortfall {
             cpus: self.cpus + needs.count_cpus() > u32::from(offer.cpus),
             gpus: self.gpus.count_ones() + needs.count_gpus() > offer.count_gpus(),
             memory: self.memory.saturating_add(needs.memory) > offer.memory,
@@ -161,7 +161,7 @@ impl Used {
         Resources { cpus, gpus, memory: self.memory, names: self.names.clone() }
     }
 
-    pub(crate) fn give_back(&mut self, needs: &Resources, gpus: u64) {
+    pub(crate) fn release(&mut self, needs: &Resources, gpus: u64) {
         self.cpus = self.cpus.saturating_sub(needs.count_cpus());
         self.memory = self.memory.saturating_sub(needs.memory);
         self.gpus &= !gpus;
@@ -176,15 +176,15 @@ impl Used {
 
 /// Which resources are too scarce.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Short {
+pub(crate) struct Shortfall {
     pub(crate) cpus: bool,
     gpus: bool,
     memory: bool,
     names: bool,
 }
 
-impl Short {
-    pub(crate) fn is_nothing(self) -> bool {
+impl Shortfall {
+    pub(crate) fn is_empty(self) -> bool {
         self == Self::default()
     }
 
@@ -229,19 +229,19 @@ impl FromStr for Resources {
             let wrong = |why: &str| {
                 NoResources(format!("\"{pair}\": {why}; write it as cpus=4,gpus=1,memory=8G,license=1"))
             };
-            let (name, count) = pair.split_once('=').ok_or_else(|| wrong("there is no `=`"))?;
-            let count = bytes(count).ok_or_else(|| wrong("what follows `=` is no number"))?;
-            let small = || u16::try_from(count).map_err(|_| wrong("there are 65535 at most"));
+            let (name, count) = pair.split_once('=').ok_or_else(|| wrong("the `=` is missing"))?;
+            let count = bytes(count).ok_or_else(|| wrong("the count is not a number"))?;
+            let small = || u16::try_from(count).map_err(|_| wrong("the maximum is 65535"));
             all = match name {
-                "" => return Err(wrong("there is no name")),
+                "" => return Err(wrong("the name is missing")),
                 "cpus" => all.cpus(small()?),
                 "gpus" if count > u64::from(MOST_GPUS) => {
-                    return Err(wrong("there are 64 GPUs of a node at most"));
+                    return Err(wrong("a node has at most 64 GPUs"));
                 }
                 "gpus" => all.gpus(small()?),
                 "memory" => all.memory(count),
                 name => {
-                    all.named(name, u32::try_from(count).map_err(|_| wrong("there are 4294967295 at most"))?)
+                    all.named(name, u32::try_from(count).map_err(|_| wrong("the maximum is 4294967295"))?)
                 }
             };
         }
@@ -288,12 +288,12 @@ mod tests {
         assert_eq!(all, Resources::none().cpus(3).memory(1536 << 20).named("rack7", 1));
         assert_eq!(all.to_string(), "cpus=3,memory=1536M,rack7=1");
         for (text, why) in [
-            ("cpus", "no `=`"),
-            ("cpus=x", "no number"),
+            ("cpus", "`=` is missing"),
+            ("cpus=x", "not a number"),
             ("cpus=65536", "65535"),
             ("gpus=65", "64 GPUs"),
-            ("memory=99999999T", "no number"),
-            ("=3", "no name"),
+            ("memory=99999999T", "not a number"),
+            ("=3", "name is missing"),
             ("x=4294967296", "4294967295"),
         ] {
             let error = text.parse::<Resources>().unwrap_err().to_string();
@@ -308,16 +308,16 @@ mod tests {
         let mut used = Used::default();
         let first = used.take(&one);
         assert_eq!(first, 1);
-        assert!(used.short(&offer, &two).is_nothing());
+        assert!(used.short(&offer, &two).is_empty());
         assert_eq!(used.take(&two), 6);
         assert!(
             used.short(&offer, &one).concerns(&one)
-                && used.short(&offer, &Resources::none().memory(1)).is_nothing()
+                && used.short(&offer, &Resources::none().memory(1)).is_empty()
         );
-        used.give_back(&one, first);
-        assert!(used.short(&offer, &one).is_nothing() && used.take(&one) == 1);
-        used.give_back(&one, 1);
-        used.give_back(&two, 6);
-        assert!(used.short(&offer, &offer).is_nothing(), "{used:?}");
+        used.release(&one, first);
+        assert!(used.short(&offer, &one).is_empty() && used.take(&one) == 1);
+        used.release(&one, 1);
+        used.release(&two, 6);
+        assert!(used.short(&offer, &offer).is_empty(), "{used:?}");
     }
 }

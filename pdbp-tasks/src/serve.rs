@@ -10,7 +10,7 @@ use pdbp::{Node, Part, PartKind};
 use crate::error::Error;
 use crate::large;
 use crate::losses::Losses;
-use crate::peers::{Heard, Peers};
+use crate::peers::{Peers, Received};
 use crate::pool::{Pool, Processor};
 use crate::wire::{Submission, Up};
 
@@ -184,10 +184,10 @@ impl Server<'_> {
             self.served.asked.store(false, Ordering::Release);
             return;
         }
-        let (processor, message) = match self.peers.hear(piece) {
-            Heard::Message(processor, message) => (processor, message),
-            Heard::Nothing => return,
-            Heard::Malformed(processor) => return pool.malformed(processor),
+        let (processor, message) = match self.peers.receive(piece) {
+            Received::Message(processor, message) => (processor, message),
+            Received::Nothing => return,
+            Received::Malformed(processor) => return pool.malformed(processor),
         };
         match message {
             Up::Hello { fingerprint, offer, .. } => {

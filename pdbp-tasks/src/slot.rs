@@ -108,14 +108,14 @@ pub(crate) fn run(
     let mut looked = now;
     loop {
         if now >= looked + LOOK {
-            take_in(&part, &slot);
+            drain_messages(&part, &slot);
             looked = now;
         }
         let step = slot.borrow_mut().worker.step(now);
         match step {
             Step::Run(assignment) => {
                 let is_unwanted = || {
-                    take_in(&part, &slot);
+                    drain_messages(&part, &slot);
                     slot.borrow().worker.is_dropped()
                 };
                 let (ending, tasks) = call(large.as_ref(), (kinds, watch), &assignment, &is_unwanted);
@@ -127,7 +127,7 @@ pub(crate) fn run(
             Step::Wait(time) => match part.recv_timeout(time) {
                 Ok(message) => {
                     slot.borrow_mut().receive(&message);
-                    take_in(&part, &slot);
+                    drain_messages(&part, &slot);
                 }
                 Err(RecvError::Timeout(_)) => {}
                 Err(error) => return Err(error.into()),
@@ -142,7 +142,7 @@ pub(crate) fn run(
 }
 
 /// Receives all messages that have arrived.
-fn take_in(part: &Part, slot: &RefCell<Slot>) {
+fn drain_messages(part: &Part, slot: &RefCell<Slot>) {
     while let Some(message) = part.try_recv() {
         slot.borrow_mut().receive(&message);
     }

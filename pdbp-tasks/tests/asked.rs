@@ -33,7 +33,10 @@ fn the_output_of_a_task_that_has_none_is_not_that_of_another() {
     assert_eq!(text(&place.ask(&["output", "0", "3"]).stdout), "three\n");
     let unknown = place.ask(&["output", "0", "10", "--follow"]);
     let why = text(&unknown.stderr);
-    assert!(unknown.status.code() == Some(1) && why.contains("no task 10 in job 0, which has 10"), "{why}");
+    assert!(
+        unknown.status.code() == Some(1) && why.contains("task 10 does not exist in job 0, which has 10"),
+        "{why}"
+    );
     let nowhere = place.ask(&["output", "0", "--to", "no/such/out-{}.txt"]);
     let why = text(&nowhere.stderr);
     assert!(nowhere.status.code() == Some(1) && why.contains("cannot write no/such/out-3.txt"), "{why}");
@@ -88,7 +91,7 @@ fn a_process_that_cannot_join_says_why() {
     let ended = finish(work("nowhere", "wait=1s"));
     let why = text(&ended.stderr);
     assert!(why.matches("cannot use the token in nowhere").count() == 2, "{why}");
-    assert!(ended.status.code() == Some(1) && why.contains("there has been no pool for"), "{why}");
+    assert!(ended.status.code() == Some(1) && why.contains("no pool could be reached for"), "{why}");
     fs::write(place.folder.path().join("short"), "12345").unwrap();
     let ended = finish(work("short", "wait=100h"));
     assert!(text(&ended.stderr).contains("a token of 5 characters"), "{ended:?}");
@@ -133,7 +136,7 @@ fn a_question_that_cannot_be_asked_says_why() {
         (&["retry", "1", "2"], "\"2\""),
         (&["status", "1", "2"], "\"2\""),
         (&["report", "1"], "\"1\""),
-        (&["wait", "5000000000"], "there is no job 5000000000"),
+        (&["wait", "5000000000"], "job 5000000000 does not exist"),
         (&["output", "1", "--to", "out.txt"], "--to out.txt: put {}"),
     ] {
         let ended = ask(words);

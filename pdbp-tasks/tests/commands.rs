@@ -194,8 +194,8 @@ fn a_command_line_that_cannot_be_used_says_why() {
         (&["run", "--array", "9-3", "--", "x"] as &[&str], "above the last"),
         (&["run", "--array", "x", "--", "x"], "FIRST-LAST"),
         (&["run", "--", "x"], "--each-line"),
-        (&["run", "--array", "1-2"], "behind --"),
-        (&["walk"], "there is run"),
+        (&["run", "--array", "1-2"], "after --"),
+        (&["walk"], "lists the commands"),
         (&["run", "--array", "1-2", "--needs", "gpus=x", "--", "x"], "\"gpus=x\""),
     ] {
         let ended = run(arguments, "");

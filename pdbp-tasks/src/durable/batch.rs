@@ -42,9 +42,9 @@ pub(super) enum Next {
 }
 
 /// Whether the dependencies of a task are available.
-enum Needed {
-    There,
-    Waits(u64),
+enum Dependency {
+    Ready,
+    Pending(u64),
     Failed(u64),
 }
 
@@ -182,16 +182,16 @@ impl Batch {
             let (first, chunk) = self.open(number)?;
             let behind = tasks.start..tasks.end.min(first + chunk.inputs.len());
             match self.needed(number, flaw) {
-                Needed::There => {
+                Dependency::Ready => {
                     self.step(number + 1);
                     return Some(Next::Task(number));
                 }
-                Needed::Waits(needed) => {
+                Dependency::Pending(needed) => {
                     self.step(behind.end);
                     self.waits += 1;
                     self.waiting.entry(needed).or_default().push(behind);
                 }
-                Needed::Failed(needed) => {
+                Dependency::Failed(needed) => {
                     let tasks = number..behind.end.min(number.saturating_add(NOT_RUN));
                     self.step(tasks.end);
                     return Some(Next::NotRun { tasks, needed });
@@ -214,31 +214,31 @@ impl Batch {
     }
 
     /// Returns to the front tasks that could not enter the pool, or end, for now.
-    pub(super) fn put_back(&mut self, tasks: Range<u64>) {
+    pub(super) fn requeue(&mut self, tasks: Range<u64>) {
         self.first.push_front(tasks);
     }
 
-    fn needed(&mut self, number: u64, flaw: Option<Hasty>) -> Needed {
-        let Some((first, chunk)) = &self.open else { return Needed::There };
+    fn needed(&mut self, number: u64, flaw: Option<Hasty>) -> Dependency {
+        let Some((first, chunk)) = &self.open else { return Dependency::Ready };
         let is_free = chunk.join.is_none() && chunk.after.is_empty();
         if is_free || self.unlocked == Some(*first) {
-            return Needed::There;
+            return Dependency::Ready;
         }
         debug_assert!(*first <= number, "{first} {number}");
         if !self.failed.is_empty()
             && let Some(failed) = chunk.needed().find(|number| self.failed.contains_key(number))
         {
-            return Needed::Failed(failed);
+            return Dependency::Failed(failed);
         }
         if flaw.is_some() && chunk.needed().any(|number| self.durable.has(number)) {
-            return Needed::There;
+            return Dependency::Ready;
         }
         // The last one first, since tasks tend to end in the order in which they were added.
         if let Some(needed) = chunk.needed().rev().find(|number| !self.durable.has(*number)) {
-            return Needed::Waits(needed);
+            return Dependency::Pending(needed);
         }
         self.unlocked = Some(*first);
-        Needed::There
+        Dependency::Ready
     }
 
     /// A task for which this one waits.
@@ -256,7 +256,7 @@ impl Batch {
     }
 
     /// Notes that a task is in the pool, though earlier ones may not be.
-    pub(super) fn is_begun(&mut self, number: u64) {
+    pub(super) fn mark_begun(&mut self, number: u64) {
         // A task that is over was brought in for its sub-tasks, and has its turn again if it runs again.
         if !self.ended.has(number) {
             self.begun.insert(number);
@@ -368,7 +368,7 @@ impl Batch {
     }
 
     /// Gives these another turn.
-    pub(super) fn turn_again(&mut self, tasks: Vec<Range<u64>>) {
+    pub(super) fn requeue_reruns(&mut self, tasks: Vec<Range<u64>>) {
         self.first.extend(tasks);
     }
 

@@ -2,7 +2,7 @@
 
 use super::batch::{Hasty, NOT_RUN, Next};
 use super::{Batch, Durable, Waiting};
-use crate::pool::{Came, Flaw, JobId, Pool, TaskError, joined};
+use crate::pool::{Flaw, JobId, Origin, Pool, TaskError, joined};
 use crate::store::{Change, Ended, Head, Reader, StoreError};
 use crate::wire::{Bytes, Name};
 
@@ -10,7 +10,7 @@ use crate::wire::{Bytes, Name};
 const WINDOW: usize = 1 << 14;
 
 /// Why a task has not entered the pool.
-enum Unfed {
+enum FeedError {
     /// A result that it needs cannot be read for now.
     Later(StoreError),
     /// The result of this task can never be read, and why.
@@ -33,13 +33,13 @@ impl Durable {
             match next {
                 Next::Task(number) => match bring(&mut self.pool, &*self.reader, name(number), batch) {
                     Ok(()) => {}
-                    Err(Unfed::Never(needed, why)) => ended.push((number, not_run(needed, why))),
-                    Err(Unfed::TooLong(bytes)) => {
+                    Err(FeedError::Never(needed, why)) => ended.push((number, not_run(needed, why))),
+                    Err(FeedError::TooLong(bytes)) => {
                         let most = self.pool.most_input() as u64;
                         ended.push((number, Err(TaskError::TooLong { bytes, most })));
                     }
-                    Err(Unfed::Later(_)) => {
-                        batch.put_back(number..number + 1);
+                    Err(FeedError::Later(_)) => {
+                        batch.requeue(number..number + 1);
                         self.unfed.insert(job);
                         break;
                     }
@@ -48,7 +48,7 @@ impl Durable {
                     let before = if self.not_run.0 == self.group { self.not_run.1 } else { 0 };
                     let with_these = before + (tasks.end - tasks.start);
                     if before > 0 && with_these > NOT_RUN {
-                        batch.put_back(tasks);
+                        batch.requeue(tasks);
                         self.unfed.insert(job);
                         break;
                     }
@@ -103,19 +103,19 @@ impl Durable {
     }
 
     /// Brings a client's task into the pool ahead of its turn, since the journal says that it was handed out.
-    pub(super) fn bring_in(&mut self, name: Name) -> Result<(), StoreError> {
+    pub(super) fn feed_needed(&mut self, name: Name) -> Result<(), StoreError> {
         let batch = self.jobs.get_mut(&name.job).filter(|batch| !batch.record.cancelled);
         let Some(batch) = batch.filter(|batch| !batch.was_begun(name.number)) else { return Ok(()) };
         if self.pool.has_named(name) || name.number >= batch.next {
             return Ok(());
         }
         match bring(&mut self.pool, &*self.reader, name, batch) {
-            Ok(()) => batch.is_begun(name.number),
-            Err(Unfed::Later(error)) => return Err(error),
-            Err(Unfed::Never(needed, why)) => {
+            Ok(()) => batch.mark_begun(name.number),
+            Err(FeedError::Later(error)) => return Err(error),
+            Err(FeedError::Never(needed, why)) => {
                 return Err(StoreError::Damaged { why: format!("{name} needs task {needed}, which {why}") });
             }
-            Err(Unfed::TooLong(bytes)) => {
+            Err(FeedError::TooLong(bytes)) => {
                 let why =
                     format!("{name} was handed out, with an input of {bytes} bytes, which are too many");
                 return Err(StoreError::Other(why));
@@ -130,7 +130,7 @@ fn not_run(needed: u64, why: String) -> Result<Bytes, TaskError> {
 }
 
 /// Adds a task to the pool, if the job has it.
-fn bring(pool: &mut Pool, reader: &dyn Reader, name: Name, batch: &mut Batch) -> Result<(), Unfed> {
+fn bring(pool: &mut Pool, reader: &dyn Reader, name: Name, batch: &mut Batch) -> Result<(), FeedError> {
     let Some(task) = batch.task(name.number) else { return Ok(()) };
     let input = match task.join {
         None => task.own,
@@ -140,27 +140,27 @@ fn bring(pool: &mut Pool, reader: &dyn Reader, name: Name, batch: &mut Batch) ->
                 let part = read(reader, name.job, *needed)?;
                 bytes = bytes.saturating_add(part.len());
                 if bytes > pool.most_input() {
-                    return Err(Unfed::TooLong(bytes as u64));
+                    return Err(FeedError::TooLong(bytes as u64));
                 }
                 parts.push(part);
             }
             joined(&task.own, parts.len(), parts.iter())
         }
     };
-    let came = if task.was_unlocked { Came::Unlocked } else { Came::New };
+    let came = if task.was_unlocked { Origin::Unlocked } else { Origin::New };
     let added = pool.add_as(name, (task.kind, task.options, task.needs), input, came);
     // The chunk was checked when it was added.
     debug_assert!(added.is_ok(), "{added:?}");
     Ok(())
 }
 
-fn read(reader: &dyn Reader, job: u32, number: u64) -> Result<Bytes, Unfed> {
+fn read(reader: &dyn Reader, job: u32, number: u64) -> Result<Bytes, FeedError> {
     let why = match reader.ended(job, number) {
         Ok(Some(Ended { result: Ok(bytes), .. })) => return Ok(bytes),
         Ok(Some(Ended { result: Err(error), .. })) => format!("has failed: {error}"),
         Ok(None) => "has no result in the journal".to_owned(),
         Err(error @ StoreError::Damaged { .. }) => format!("has a result that cannot be read: {error}"),
-        Err(error) => return Err(Unfed::Later(error)),
+        Err(error) => return Err(FeedError::Later(error)),
     };
-    Err(Unfed::Never(number, why))
+    Err(FeedError::Never(number, why))
 }

@@ -46,7 +46,7 @@ pub(crate) struct Group {
 
 /// An outgoing message.
 #[derive(Clone, Debug)]
-pub(crate) enum Out {
+pub(crate) enum Output {
     Down(Processor, Down),
     /// An answer whose results must be read from the store.
     Read(Processor, Reading),
@@ -105,7 +105,7 @@ pub(crate) struct Durable {
     waiting: VecDeque<(u64, Waiting)>,
     /// How many messages wait for each processor or client.
     waiting_for: HashMap<Processor, usize>,
-    ready: VecDeque<Out>,
+    ready: VecDeque<Output>,
     stalled: Option<String>,
     /// Tasks that an earlier pool has handed out and that are held back; since when; and whether those that may run twice have been released.
     orphans: BTreeMap<Name, Processor>,
@@ -147,7 +147,7 @@ impl Durable {
         let held = held.filter_map(|name| self.pool.adopt(now, from, *name)).collect::<Vec<_>>();
         self.orphans.retain(|name, _| !held.iter().any(|held| held.name == *name));
         let number = self.pools.last().copied().unwrap_or(0);
-        self.say(from, Down::Welcome { term: self.term, number, is_known, held });
+        self.send(from, Down::Welcome { term: self.term, number, is_known, held });
     }
 
     fn report(
@@ -209,31 +209,31 @@ impl Durable {
     fn acknowledge(&mut self, to: Processor, up_to: u64) {
         let taken = Down::Taken { up_to };
         if self.pool.has(Flaw::AcknowledgesEarly) {
-            return self.ready.push_back(Out::Down(to, taken));
+            return self.ready.push_back(Output::Down(to, taken));
         }
         let rests_on = self.rests_on();
         if rests_on <= self.durable {
-            return self.ready.push_back(Out::Down(to, taken));
+            return self.ready.push_back(Output::Down(to, taken));
         }
         // Tasks handed out meanwhile need not wait behind this.
         self.wait(rests_on, Waiting::Taken(to, up_to));
     }
 
     /// Sends a message as soon as all that it rests on is durable.
-    fn say_when_durable(&mut self, to: Processor, down: Down) {
+    fn send_when_durable(&mut self, to: Processor, down: Down) {
         let rests_on = self.rests_on();
         self.hold(rests_on, to, down);
     }
 
     /// Sends a message, after all that waits for the same recipient.
-    fn say(&mut self, to: Processor, down: Down) {
+    fn send(&mut self, to: Processor, down: Down) {
         self.hold(0, to, down);
     }
 
     fn hold(&mut self, rests_on: u64, to: Processor, down: Down) {
         let is_first = !self.waiting_for.contains_key(&to);
         if rests_on <= self.durable && is_first {
-            return self.ready.push_back(Out::Down(to, down));
+            return self.ready.push_back(Output::Down(to, down));
         }
         *self.waiting_for.entry(to).or_default() += 1;
         self.wait(rests_on, Waiting::Down(to, down));
@@ -246,7 +246,7 @@ impl Durable {
 
     /// The latest group with anything in it.
     fn rests_on(&self) -> u64 {
-        if self.changes.is_empty() && self.pool.unripe() != Some(self.group) {
+        if self.changes.is_empty() && self.pool.last_deferred() != Some(self.group) {
             self.group - 1
         } else {
             self.group
@@ -293,8 +293,8 @@ impl Durable {
     }
 
     /// Returns the next outgoing message, if there is one now.
-    pub(crate) fn poll(&mut self, now: Duration) -> Option<Out> {
-        self.give_up_orphans(now);
+    pub(crate) fn poll(&mut self, now: Duration) -> Option<Output> {
+        self.expire_orphans(now);
         std::mem::take(&mut self.unfed).into_iter().for_each(|job| self.feed(job));
         loop {
             if let Some(out) = self.ready.pop_front() {
@@ -304,14 +304,14 @@ impl Durable {
             let must_wait = self.collect();
             let (to, down) = polled?;
             if must_wait {
-                self.say_when_durable(to, down);
+                self.send_when_durable(to, down);
             } else {
-                self.say(to, down);
+                self.send(to, down);
             }
         }
     }
 
-    fn give_up_orphans(&mut self, now: Duration) {
+    fn expire_orphans(&mut self, now: Duration) {
         while !self.orphans.is_empty() && now >= *self.orphaned.get_or_insert(now) + self.patience() {
             let all = std::mem::take(&mut self.orphans);
             let (kept, given_up): (BTreeMap<_, _>, BTreeMap<_, _>) =
@@ -339,7 +339,7 @@ impl Durable {
     /// Takes the next group to be made durable. Groups are numbered consecutively.
     pub(crate) fn take_group(&mut self) -> Option<Group> {
         let waits = self.waiting.back().is_some_and(|(group, _)| *group == self.group);
-        if self.changes.is_empty() && !waits && self.pool.unripe() != Some(self.group) {
+        if self.changes.is_empty() && !waits && self.pool.last_deferred() != Some(self.group) {
             return None;
         }
         let group = Group { number: self.group, changes: std::mem::take(&mut self.changes) };
@@ -351,7 +351,7 @@ impl Durable {
     /// Marks all groups up to this one as durable.
     pub(crate) fn durable(&mut self, group: u64) {
         self.durable = self.durable.max(group);
-        self.pool.ripen(self.durable);
+        self.pool.mark_durable(self.durable);
         while self.waiting.front().is_some_and(|(group, _)| *group <= self.durable)
             && let Some((_, waiting)) = self.waiting.pop_front()
         {
@@ -363,9 +363,9 @@ impl Durable {
                             self.waiting_for.remove(&to);
                         }
                     }
-                    self.ready.push_back(Out::Down(to, down));
+                    self.ready.push_back(Output::Down(to, down));
                 }
-                Waiting::Taken(to, up_to) => self.ready.push_back(Out::Down(to, Down::Taken { up_to })),
+                Waiting::Taken(to, up_to) => self.ready.push_back(Output::Down(to, Down::Taken { up_to })),
                 Waiting::Shown(job, shown) => {
                     if let Some(batch) = self.jobs.get_mut(&job) {
                         batch.show(shown);
@@ -379,7 +379,7 @@ impl Durable {
                 }
                 Waiting::Again(job, tasks) => {
                     if let Some(batch) = self.jobs.get_mut(&job) {
-                        batch.turn_again(tasks);
+                        batch.requeue_reruns(tasks);
                     }
                     self.feed(job);
                 }

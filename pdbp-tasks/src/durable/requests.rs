@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Batch, Durable, Out, Reading, Waiting};
+use super::{Batch, Durable, Output, Reading, Waiting};
 #[cfg(feature = "metrics")]
 use crate::pool::seen::{Journal, Seen};
 use crate::pool::{JobId, Processor, Refused};
@@ -20,7 +20,7 @@ impl Durable {
     pub(super) fn request(&mut self, from: Processor, id: u64, request: Request) {
         let answer = match request {
             Request::Begin { fingerprint, nonce, name } => self.begin(fingerprint, nonce, name),
-            Request::Add { fingerprint, job, first, chunks } => match self.is_other(fingerprint) {
+            Request::Add { fingerprint, job, first, chunks } => match self.check_fingerprint(fingerprint) {
                 Some(other) => other,
                 None => self.add(job, first, &chunks),
             },
@@ -55,7 +55,9 @@ impl Durable {
                 let all = if batch.record.cancelled { items.len() < most } else { reaches >= end };
                 let alone = self.pool.live(JobId(job)) == 0;
                 let over = batch.is_over() && alone && batch.is_shown() && all;
-                return self.ready.push_back(Out::Read(from, Reading { id, job, from: place, items, over }));
+                return self
+                    .ready
+                    .push_back(Output::Read(from, Reading { id, job, from: place, items, over }));
             }
         };
         self.answer(from, id, answer);
@@ -63,25 +65,25 @@ impl Durable {
 
     /// Answers once everything that has happened so far is durable.
     fn answer(&mut self, to: Processor, id: u64, answer: Answer) {
-        self.say_when_durable(to, Down::Answer { id, answer });
+        self.send_when_durable(to, Down::Answer { id, answer });
     }
 
     fn answer_now(&mut self, to: Processor, id: u64, answer: Answer) {
-        self.ready.push_back(Out::Down(to, Down::Answer { id, answer }));
+        self.ready.push_back(Output::Down(to, Down::Answer { id, answer }));
     }
 
     /// The refusal for a client that knows other functions.
-    fn is_other(&self, fingerprint: u64) -> Option<Answer> {
+    fn check_fingerprint(&self, fingerprint: u64) -> Option<Answer> {
         (fingerprint != self.fingerprint).then(|| {
             Answer::No(format!(
-                "the pool knows other functions ({:016x}) than this program ({fingerprint:016x}); use the same program everywhere",
+                "the functions of the pool ({:016x}) differ from those of this program ({fingerprint:016x}); use the same program everywhere",
                 self.fingerprint
             ))
         })
     }
 
     fn begin(&mut self, fingerprint: u64, nonce: u128, name: String) -> Answer {
-        if let Some(other) = self.is_other(fingerprint) {
+        if let Some(other) = self.check_fingerprint(fingerprint) {
             return other;
         }
         if let Some(job) = self.nonces.get(&nonce) {
@@ -97,7 +99,7 @@ impl Durable {
         self.next_job += 1;
         let record = JobRecord { nonce, name, ..JobRecord::default() };
         self.changes.push(Change::NextJob(self.next_job));
-        self.note_record(job, &record);
+        self.record_job(job, &record);
         self.nonces.insert(nonce, job);
         self.pool.begin_as(job);
         self.jobs.insert(job, Batch::new(record));
@@ -120,7 +122,7 @@ impl Durable {
         }
         let (mut next, mut encoded) = (first, Vec::with_capacity(chunks.len()));
         for chunk in chunks {
-            if let Some(refused) = self.refuses(next, chunk) {
+            if let Some(refused) = self.check_chunk(next, chunk) {
                 return Answer::No(refused);
             }
             match postcard::to_stdvec(chunk) {
@@ -141,9 +143,9 @@ impl Durable {
     }
 
     /// Why a chunk whose tasks begin with this number cannot be added.
-    pub(super) fn refuses(&mut self, first: u64, chunk: &Chunk) -> Option<String> {
+    pub(super) fn check_chunk(&mut self, first: u64, chunk: &Chunk) -> Option<String> {
         if usize::from(chunk.kind.0) >= self.kinds {
-            return Some(format!("there is no kind {}", chunk.kind.0));
+            return Some(format!("unknown kind {}", chunk.kind.0));
         }
         if chunk.inputs.is_empty() || first.checked_add(chunk.inputs.len()).is_none() {
             return Some(format!("{} tasks cannot be added", chunk.inputs.len()));
@@ -151,7 +153,7 @@ impl Durable {
         if let Inputs::Numbers { first, count } = chunk.inputs
             && first.checked_add(count).is_none()
         {
-            return Some(format!("{count} numbers from {first} on do not fit 64 bits"));
+            return Some(format!("{count} numbers from {first} on exceed 64 bits"));
         }
         if let Some(later) = chunk.needed().find(|needed| *needed >= first) {
             return Some(format!(
@@ -164,9 +166,7 @@ impl Durable {
             return Some(format!("among the tasks from {first} on: {refused}"));
         }
         if self.pool.refuses_needs(&chunk.needs) {
-            return Some(
-                "tasks of this pool have had more than a thousand different needs; round them".into(),
-            );
+            return Some("tasks of this pool have more than a thousand different needs; round them".into());
         }
         None
     }
@@ -178,7 +178,7 @@ impl Durable {
         change(batch);
         let (next, is_over, record) = (batch.next, batch.is_over(), batch.record.clone());
         if record != before {
-            self.note_record(job, &record);
+            self.record_job(job, &record);
         }
         if is_over {
             self.active.remove(&job);
@@ -187,7 +187,7 @@ impl Durable {
     }
 
     /// Puts the record of a job into the journal.
-    fn note_record(&mut self, job: u32, record: &JobRecord) {
+    fn record_job(&mut self, job: u32, record: &JobRecord) {
         self.changes.push(Change::Job(job, record.clone()));
         self.wait(self.group, Waiting::Known(job, record.clone()));
     }
@@ -217,7 +217,7 @@ impl Durable {
             return Answer::Done(*count);
         }
         let Some(run) = again.runs.checked_add(1) else {
-            return Answer::No(format!("tasks of job {job} have run again too often; submit it again"));
+            return Answer::No(format!("tasks of job {job} were retried too often; submit it again"));
         };
         again.runs = run;
         let failed = batch.retry(run);
@@ -233,7 +233,7 @@ impl Durable {
         again.places = batch.positions() as u64;
         batch.record.again = again;
         let (record, is_over) = (batch.record.clone(), batch.is_over());
-        self.note_record(job, &record);
+        self.record_job(job, &record);
         self.changes.extend(failed.into_iter().map(|numbers| Change::Unended(job, numbers, run)));
         self.wait(self.group, Waiting::Again(job, turns));
         if !is_over {
@@ -312,7 +312,7 @@ impl Durable {
         let mut text = String::new();
         if let Some(why) = &self.stalled {
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "nothing is handed out: the journal cannot be written: {why}");
+            let _ = writeln!(text, "no task is handed out, since the journal cannot be written: {why}");
         }
         let Some(number) = number else {
             let in_chunks = status.tasks.saturating_sub(status.ended + status.live);
@@ -332,7 +332,7 @@ impl Durable {
         };
         let name = Name { job, number, sub: 0, run: batch.run_of(number) };
         let line = if number >= batch.next {
-            format!("there is no {name}: it has {} tasks, from 0 on", batch.next)
+            format!("{name} does not exist; the job has {} tasks, numbered from 0", batch.next)
         } else if batch.is_ended(number) {
             format!("{name} has ended; `pdbp-tasks output … {job} {number}` shows how")
         } else if batch.record.cancelled {
@@ -369,5 +369,5 @@ fn added_before(job: u32, batch: &Batch, first: u64, chunks: &[Chunk]) -> Answer
 }
 
 fn no_job(job: u32) -> Answer {
-    Answer::No(format!("there is no job {job}; `pdbp-tasks status` lists them"))
+    Answer::No(format!("job {job} does not exist; `pdbp-tasks status` lists the jobs"))
 }

@@ -86,11 +86,11 @@ impl Durable {
         for (job, first, encoded) in added {
             let chunk: Chunk =
                 wire::decode(&encoded).map_err(|error| damaged(format!("tasks of job {job}: {error}")))?;
-            if let Some(refused) = self.refuses(first, &chunk) {
+            if let Some(refused) = self.check_chunk(first, &chunk) {
                 return Err(damaged(format!("tasks of job {job}: {refused}")));
             }
             let Some(batch) = self.jobs.get_mut(&job) else {
-                return Err(damaged(format!("there is no job {job}")));
+                return Err(damaged(format!("job {job} does not exist")));
             };
             if first != batch.next {
                 return Err(damaged(format!("tasks of job {job} begin with {first}, not {}", batch.next)));
@@ -130,7 +130,7 @@ impl Durable {
         for (name, processor) in started {
             // A sub-task was restored with its family; its root may be over and must not be brought in again.
             if name.sub == 0 {
-                self.bring_in(name)?;
+                self.feed_needed(name)?;
             }
             self.pool.hold_back(name);
             if self.pool.has_named(name) {
@@ -139,7 +139,7 @@ impl Durable {
         }
         // Decides what had to wait for the steps above.
         self.pool.rest_on(self.group);
-        self.pool.ripen(0);
+        self.pool.mark_durable(0);
         let jobs: Vec<u32> =
             self.jobs.iter().filter(|(_, batch)| !batch.is_over()).map(|(job, _)| *job).collect();
         self.active = jobs.iter().copied().collect();
@@ -158,12 +158,12 @@ impl Durable {
             let name = *name;
             let root = Name { sub: 0, ..name };
             if before != Some(root) {
-                self.bring_in(root)?;
+                self.feed_needed(root)?;
                 before = Some(root);
             }
             let is_cancelled = self.jobs.get(&name.job).is_none_or(|batch| batch.record.cancelled);
             if !self.pool.replay(step) && !is_cancelled {
-                return Err(damaged(format!("a result of {name}, which nobody has added")));
+                return Err(damaged(format!("a result of {name}, which was never added")));
             }
         }
         Ok(())

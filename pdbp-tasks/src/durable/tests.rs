@@ -84,7 +84,7 @@ fn ask(durable: &mut super::Durable, request: Request) {
 
 fn said(durable: &mut super::Durable) -> Vec<Down> {
     std::iter::from_fn(|| durable.poll(NOW))
-        .filter_map(|out| if let super::Out::Down(_, down) = out { Some(down) } else { None })
+        .filter_map(|out| if let super::Output::Down(_, down) = out { Some(down) } else { None })
         .collect()
 }
 
@@ -168,7 +168,7 @@ fn a_request_that_is_asked_again_is_done_once_and_one_that_cannot_be_is_refused(
                 first: 0,
                 chunks: vec![numbers(1, 1, Options::default())],
             },
-            "no job 9",
+            "job 9 does not exist",
         ),
         (
             Request::Add {
@@ -177,7 +177,7 @@ fn a_request_that_is_asked_again_is_done_once_and_one_that_cannot_be_is_refused(
                 first: 0,
                 chunks: vec![numbers(1, 3, Options::default())],
             },
-            "other functions",
+            "functions of the pool",
         ),
         (
             Request::Add {
@@ -188,9 +188,9 @@ fn a_request_that_is_asked_again_is_done_once_and_one_that_cannot_be_is_refused(
             },
             "task 0 of job 0 is another one",
         ),
-        (Request::Begin { fingerprint: 1, nonce: 8, name: String::new() }, "other functions"),
-        (Request::Read { job: 4, by: By::Number, from: 0, most: 1 }, "no job 4"),
-        (Request::Cancel { job: 4 }, "no job 4"),
+        (Request::Begin { fingerprint: 1, nonce: 8, name: String::new() }, "functions of the pool"),
+        (Request::Read { job: 4, by: By::Number, from: 0, most: 1 }, "job 4 does not exist"),
+        (Request::Cancel { job: 4 }, "job 4 does not exist"),
     ] {
         said(&mut durable);
         ask(&mut durable, request);
@@ -290,7 +290,7 @@ fn what_needs_a_task_that_fails_is_not_run_and_all_of_it_runs_again() {
 fn what_was_cancelled_is_read_at_once_however_much_it_was() {
     let (mut store, mut durable) = begun();
     ask(&mut durable, Request::Begin { fingerprint: world::FINGERPRINT, nonce: 7, name: "job".into() });
-    for (first, why) in [(1 << 63, "do not fit"), (1, "Done(9223372036854775808)")] {
+    for (first, why) in [(1 << 63, "exceed 64 bits"), (1, "Done(9223372036854775808)")] {
         let chunks = vec![numbers(first, 1 << 63, Options::default())];
         ask(&mut durable, Request::Add { fingerprint: world::FINGERPRINT, job: 0, first: 0, chunks });
         sync(&mut store, &mut durable);
@@ -310,7 +310,7 @@ fn what_was_cancelled_is_read_at_once_however_much_it_was() {
     said(&mut durable);
     for (from, items) in [(0, vec![(0, 1)]), (1, vec![]), (u64::MAX, vec![])] {
         ask(&mut durable, Request::Read { job: 0, by: By::Number, from, most: 10 });
-        let Some(super::Out::Read(_, reading)) = durable.poll(NOW) else { panic!("no answer") };
+        let Some(super::Output::Read(_, reading)) = durable.poll(NOW) else { panic!("no answer") };
         assert_eq!((reading.items, reading.over), (items, true));
     }
 }
@@ -385,7 +385,7 @@ fn what_must_not_run_twice_is_recorded_before_it_leaves_and_held_back_after_a_st
         let out: Vec<_> = std::iter::from_fn(|| durable.poll(late)).collect();
         sync(&mut store, &mut durable);
         let again = std::iter::from_fn(|| durable.poll(late)).chain(out);
-        let again = again.filter(|out| matches!(out, super::Out::Down(_, Down::Tasks(_)))).count();
+        let again = again.filter(|out| matches!(out, super::Output::Down(_, Down::Tasks(_)))).count();
         assert_eq!(again, usize::from(options.exclusive));
         assert_eq!(store.ended(0, 0).unwrap().is_some(), options.once);
     }

@@ -32,7 +32,7 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    fn note(&mut self, bytes: usize) {
+    fn record(&mut self, bytes: usize) {
         (self.count, self.bytes) = (self.count + 1, self.bytes.saturating_add(bytes));
     }
 
@@ -119,7 +119,7 @@ impl<'j, 't, O: DeserializeOwned> Results<'j, 't, O> {
             {
                 let bytes = outcome.result.as_ref().map_or(0, |bytes| bytes.len());
                 taken += bytes + EACH;
-                self.job.sizes.note(bytes);
+                self.job.sizes.record(bytes);
                 self.job.came.push_back(outcome);
             }
             if pool.has_resumed() {
@@ -280,12 +280,12 @@ mod tests {
     fn long_results_let_fewer_tasks_in() {
         let mut sizes = Sizes::default();
         assert_eq!(sizes.window(), AT_ONCE, "nobody knows");
-        (0..9).for_each(|_| sizes.note(8));
+        (0..9).for_each(|_| sizes.record(8));
         assert_eq!(sizes.window(), WINDOW);
         let mut sizes = Sizes::default();
-        (0..2).for_each(|_| sizes.note(BYTES / 200));
+        (0..2).for_each(|_| sizes.record(BYTES / 200));
         assert_eq!(sizes.window(), 200);
-        sizes.note(usize::MAX);
+        sizes.record(usize::MAX);
         assert_eq!(sizes.window(), FEW);
     }
 }

@@ -182,21 +182,21 @@ impl Folder {
     fn begin(&self, of: Of) -> io::Result<u64> {
         let mut state = lock(&self.state);
         if !state.jobs.contains(&of.job()) {
-            let why = format!("there is no job {} that takes them; it was cancelled or forgotten", of.job());
+            let why = format!("job {} does not accept them; it was cancelled or forgotten", of.job());
             return Err(io::Error::other(why));
         }
         if let Of::Run(Name { job, number, sub, .. }) = of
             && sub != 0
             && !state.families.contains(&(job, number))
         {
-            return Err(io::Error::other("the sub-task's result is not wanted any more"));
+            return Err(io::Error::other("the sub-task's result is no longer needed"));
         }
         if let Of::Run(Name { job, number, sub: 0, .. }) = of {
             // Under the lock, so that its end can only be settled later.
             let ended =
                 lock(&self.reader).ended(job, number).map_err(|error| io::Error::other(error.to_string()))?;
             if ended.is_some() {
-                return Err(io::Error::other("the task's result is not wanted any more: it has one"));
+                return Err(io::Error::other("the task's result is no longer needed: the task has one"));
             }
         }
         if !self.path.exists() {

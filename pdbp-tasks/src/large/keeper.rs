@@ -9,7 +9,7 @@ use pdbp::{Node, PartKind};
 use super::spool::{Store, Writer};
 use crate::error::Error;
 use crate::losses::Losses;
-use crate::peers::{Heard, Peers, UNREAD};
+use crate::peers::{Peers, Received, UNREAD};
 use crate::serve::Served;
 use crate::wire::{Down, LargeAnswer, LargeBy, LargeRequest, Up};
 
@@ -32,7 +32,7 @@ pub(crate) fn keep(node: &Node, served: &Served, store: &Store) -> Result<(), Er
 pub(crate) fn keep_with(
     node: &Node,
     is_over: &dyn Fn() -> bool,
-    look: &dyn Fn(),
+    check: &dyn Fn(),
     answer: &dyn Fn(LargeRequest) -> io::Result<LargeAnswer>,
 ) -> Result<(), Error> {
     let mut losses = Losses::new(node);
@@ -40,12 +40,12 @@ pub(crate) fn keep_with(
     let mut peers = Peers::new(&part);
     while !is_over() {
         let mut message = peers.wait(IDLE)?;
-        look();
+        check();
         let mut count = 0;
         while let Some(next) = message {
             // An empty message only checks that the part exists.
             if !next.is_empty()
-                && let Heard::Message(from, Up::Large { id, request }) = peers.hear(&next)
+                && let Received::Message(from, Up::Large { id, request }) = peers.receive(&next)
                 // A peer that keeps asking without reading gets no more answers until it reads.
                 && peers.unread(from) <= UNREAD
             {
@@ -69,7 +69,7 @@ fn answer(served: &Served, store: &Store, request: LargeRequest) -> io::Result<L
         LargeRequest::Write { by: LargeBy::Attempt(task, attempt), number, from, bytes } => {
             let writer = || {
                 let job = served.pool().job_of_running(task);
-                let job = job.ok_or_else(|| io::Error::other("the task's result is not wanted any more"))?;
+                let job = job.ok_or_else(|| io::Error::other("the task's result is no longer needed"))?;
                 Ok(Writer::Task(job, task, attempt))
             };
             store.write(writer, number, from, &bytes).map(LargeAnswer::Wrote)

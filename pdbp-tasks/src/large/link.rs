@@ -61,7 +61,7 @@ impl<'n> Link<'n> {
         let id = self.asked.get() + 1;
         self.asked.set(id);
         let up = Up::Large { id, request };
-        let (mut last, mut why) = (0, io::Error::other("there is no pool any more"));
+        let (mut last, mut why) = (0, io::Error::other("the pool is gone"));
         loop {
             let mut session = self.session.borrow_mut();
             if session.is_none() {
@@ -121,7 +121,7 @@ impl Access for OfTask<'_> {
     fn read(&self, number: u64, from: u64) -> io::Result<Bytes> {
         match self.link.ask(LargeRequest::Read { number, from })? {
             LargeAnswer::Piece(bytes) => Ok(bytes),
-            answer => Err(strange(&answer)),
+            answer => Err(unexpected(&answer)),
         }
     }
 
@@ -129,7 +129,7 @@ impl Access for OfTask<'_> {
         let (by, bytes) = (self.by, Bytes::from(bytes));
         match self.link.ask(LargeRequest::Write { by, number, from, bytes })? {
             LargeAnswer::Wrote(number) => Ok(number),
-            answer => Err(strange(&answer)),
+            answer => Err(unexpected(&answer)),
         }
     }
 
@@ -139,6 +139,6 @@ impl Access for OfTask<'_> {
     }
 }
 
-pub(crate) fn strange(answer: &LargeAnswer) -> io::Error {
-    io::Error::other(format!("the store has answered {answer:?}"))
+pub(crate) fn unexpected(answer: &LargeAnswer) -> io::Error {
+    io::Error::other(format!("unexpected answer from the store: {answer:?}"))
 }

@@ -35,7 +35,7 @@ pub(crate) use keeper::keep;
 #[cfg(feature = "net")]
 pub(crate) use keeper::{ADDRESS, keep_with};
 #[cfg(feature = "net")]
-pub(crate) use link::strange;
+pub(crate) use link::unexpected;
 pub(crate) use link::{Link, OfTask};
 pub(crate) use spool::{OfClient, Store};
 

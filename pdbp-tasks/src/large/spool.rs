@@ -172,7 +172,7 @@ impl Store {
         self.spool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, fate: Fate) {
+    fn record(&self, fate: Fate) {
         // Pairs with the store in `write`: whoever ends a task has written its values before.
         if self.used.load(Ordering::Acquire) {
             self.fates.lock().unwrap_or_else(PoisonError::into_inner).push(fate);
@@ -181,12 +181,12 @@ impl Store {
 
     /// Notes whether a submission was taken. Never waits for the disk.
     pub(crate) fn submitted(&self, task: TaskId, attempt: u32, taken: bool) {
-        self.note(if taken { Fate::Taken(task, attempt) } else { Fate::Ignored(task, attempt) });
+        self.record(if taken { Fate::Taken(task, attempt) } else { Fate::Ignored(task, attempt) });
     }
 
     /// Notes that a job was forgotten. Never waits for the disk.
     pub(crate) fn forget(&self, job: u32) {
-        self.note(Fate::Forgotten(job));
+        self.record(Fate::Forgotten(job));
     }
 
     /// Applies the noted fates of attempts and jobs.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Remote;
-use super::remote::{OfRemote, strange};
+use super::remote::{OfRemote, unexpected};
 use crate::error::Error;
 use crate::job::{Handle, New};
 use crate::kind::{self, Kind};
@@ -139,7 +139,7 @@ impl<'r, O: DeserializeOwned> RemoteJob<'r, O> {
                 self.number,
                 first + count
             ))),
-            other => Err(strange(&other)),
+            other => Err(unexpected(&other)),
         }
     }
 
@@ -228,7 +228,7 @@ impl<'r, O: DeserializeOwned> RemoteJob<'r, O> {
     fn read(&mut self, by: By, from: u64, most: u32) -> Result<(u64, bool, Vec<ResultOf>), Error> {
         match self.remote.ask(&Request::Read { job: self.number, by, from, most })? {
             Answer::Results { next, over, results } => Ok((next, over, results)),
-            other => Err(strange(&other)),
+            other => Err(unexpected(&other)),
         }
     }
 }
@@ -257,7 +257,7 @@ impl<'r, O> RemoteJob<'r, O> {
         match self.tasks()? {
             tasks if number < tasks => Ok(()),
             tasks => Err(Error::other(format!(
-                "there is no task {number} of job {}: it has {tasks}, from 0 on; add it first",
+                "task {number} of job {} does not exist; the job has {tasks}, numbered from 0; add it first",
                 self.number
             ))),
         }
@@ -273,7 +273,7 @@ impl<'r, O> RemoteJob<'r, O> {
                 let tasks = status.jobs.first().map_or(0, |job| job.tasks);
                 Ok(*self.tasks.insert(tasks))
             }
-            other => Err(strange(&other)),
+            other => Err(unexpected(&other)),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::durable::{Durable, Out};
+use crate::durable::{Durable, Output};
 use crate::error::Error;
 use crate::pool::{Limits, Processor};
 use crate::store::{Change, Disk, Store};
@@ -72,7 +72,7 @@ impl Bench {
 
     fn poll(&mut self, now: Duration) {
         while let Some(out) = self.durable.poll(now) {
-            if let Out::Down(to, Down::Tasks(tasks)) = out
+            if let Output::Down(to, Down::Tasks(tasks)) = out
                 && let Some(given) = self.given.get_mut(to.number as usize)
             {
                 given.extend(tasks);

@@ -49,7 +49,7 @@ impl Access for OfRemote<'_> {
     fn read(&self, number: u64, from: u64) -> io::Result<Bytes> {
         match self.ask(&LargeRequest::Read { number, from })? {
             LargeAnswer::Piece(bytes) => Ok(bytes),
-            answer => Err(large::strange(&answer)),
+            answer => Err(large::unexpected(&answer)),
         }
     }
 
@@ -57,7 +57,7 @@ impl Access for OfRemote<'_> {
         let (by, bytes) = (LargeBy::Client(self.job), Bytes::from(bytes));
         match self.ask(&LargeRequest::Write { by, number, from, bytes })? {
             LargeAnswer::Wrote(number) => Ok(number),
-            answer => Err(large::strange(&answer)),
+            answer => Err(large::unexpected(&answer)),
         }
     }
 
@@ -169,7 +169,7 @@ impl Remote {
                 match session.ask(0, (At::Pool, Up::Request { id: 0, request }), &of)? {
                     Answer::Journal(new) if *self.journal.get_or_insert(new) == new => {}
                     Answer::Journal(_) => return Err(Error::OtherJournal),
-                    other => return Err(strange(&other)),
+                    other => return Err(unexpected(&other)),
                 }
                 self.session.insert(session)
             }
@@ -185,7 +185,7 @@ impl Remote {
         let (fingerprint, nonce) = (self.fingerprint, nonce());
         match self.ask(&Request::Begin { fingerprint, nonce, name: name.to_owned() })? {
             Answer::Job(number) => Ok(RemoteJob::new(self, number, Some(0))),
-            other => Err(strange(&other)),
+            other => Err(unexpected(&other)),
         }
     }
 
@@ -196,7 +196,7 @@ impl Remote {
     pub fn retry(&mut self, job: u32) -> Result<u64, Error> {
         match self.ask(&Request::Retry { job, nonce: nonce() })? {
             Answer::Done(count) => Ok(count),
-            other => Err(strange(&other)),
+            other => Err(unexpected(&other)),
         }
     }
 
@@ -220,8 +220,8 @@ pub(super) fn nonce() -> u128 {
     high << 64 | low
 }
 
-pub(super) fn strange(answer: &Answer) -> Error {
-    Error::other(format!("the pool has answered something else than was asked: {answer:?}"))
+pub(super) fn unexpected(answer: &Answer) -> Error {
+    Error::other(format!("unexpected answer from the pool: {answer:?}"))
 }
 
 /// Whether repeating the request cannot help.
@@ -234,8 +234,11 @@ fn is_final(error: &Error) -> bool {
 
 impl Session {
     fn begin(builder: Builder) -> Result<Self, Error> {
-        let node =
-            builder.start()?.into_nodes().pop().ok_or_else(|| Error::other("a cluster without a node"))?;
+        let node = builder
+            .start()?
+            .into_nodes()
+            .pop()
+            .ok_or_else(|| Error::other("the cluster has no node here"))?;
         let watch = node.watch();
         let part = node.attach()?;
         let pool = part.find(ADDRESS, TRY)?;

@@ -10,11 +10,11 @@ use pdbp::{Builder, Node, Part, PartKind, Target};
 
 use super::remote::nonce;
 use super::{Serving, with_outage};
-use crate::durable::{Durable, Group, Out, Reading};
+use crate::durable::{Durable, Group, Output, Reading};
 use crate::error::Error;
 use crate::large::{self, Folder, Keeping};
 use crate::losses::Losses;
-use crate::peers::{Heard, Peers, UNREAD};
+use crate::peers::{Peers, Received, UNREAD};
 use crate::pool::Processor;
 use crate::program::Program;
 use crate::serve::{ADDRESS, NAME};
@@ -103,14 +103,14 @@ impl Program {
             durable.pool.record_most(serving.spans);
         }
         let cluster = with_outage(builder).found(true).start()?;
-        let node = cluster.nodes().first().ok_or_else(|| Error::other("a cluster without a node"))?;
+        let node = cluster.nodes().first().ok_or_else(|| Error::other("the cluster has no node here"))?;
         let losses = Losses::new(node);
         let part = node.register(NAME, PartKind::Cpu)?;
         let durable = Arc::new(Mutex::new(durable));
         #[cfg(feature = "metrics")]
         let _showing = {
             let (seen, journal) = (Arc::clone(&durable), serving.journal.clone());
-            crate::figures::show([node], move || look(&seen, journal.as_deref()))?
+            crate::figures::show([node], move || snapshot(&seen, journal.as_deref()))?
         };
         let (progress, over) = (Progress::default(), AtomicBool::new(false));
         thread::scope(|scope| {
@@ -199,7 +199,7 @@ fn wake(part: &Part, pool: Target) {
 
 /// A snapshot of a pool, whose thread waits meanwhile.
 #[cfg(feature = "metrics")]
-fn look(durable: &Mutex<Durable>, file: Option<&std::path::Path>) -> crate::pool::seen::Seen {
+fn snapshot(durable: &Mutex<Durable>, file: Option<&std::path::Path>) -> crate::pool::seen::Seen {
     let mut seen = locked(durable).seen();
     if let Some(journal) = &mut seen.journal {
         journal.bytes = file.and_then(|file| file.metadata().ok()).map(|file| file.len());
@@ -253,10 +253,10 @@ impl Server<'_> {
         while let Some(next) = message {
             // An empty message is the journal's wake-up; its progress was read above, or will be in the next round.
             if !next.is_empty() {
-                match self.peers.hear(&next) {
-                    Heard::Message(from, message) => self.receive(&mut durable, now, from, message),
-                    Heard::Malformed(from) => durable.pool.malformed(from),
-                    Heard::Nothing => {}
+                match self.peers.receive(&next) {
+                    Received::Message(from, message) => self.receive(&mut durable, now, from, message),
+                    Received::Malformed(from) => durable.pool.malformed(from),
+                    Received::Nothing => {}
                 }
             }
             count += 1;
@@ -270,8 +270,8 @@ impl Server<'_> {
         while let Ok(Some(_)) = self.part.try_returned() {}
         while let Some(out) = durable.poll(now) {
             match out {
-                Out::Down(to, down) => self.peers.queue(to, &down),
-                Out::Read(to, reading) => {
+                Output::Down(to, down) => self.peers.queue(to, &down),
+                Output::Read(to, reading) => {
                     let answer = self.read(&reading);
                     self.peers.queue(to, &Down::Answer { id: reading.id, answer });
                 }
@@ -296,7 +296,7 @@ impl Server<'_> {
     fn receive(&mut self, durable: &mut Durable, now: Duration, from: Processor, message: Up) {
         let unread = self.peers.unread(from);
         if matches!(message, Up::Request { .. }) && unread > UNREAD {
-            let why = format!("it asks, and {unread} bytes of answers wait that it has not read");
+            let why = format!("it sends requests but has not read {unread} bytes of answers");
             durable.pool.refuse(from, why);
             return self.peers.forget(from);
         }

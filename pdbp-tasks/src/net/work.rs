@@ -39,7 +39,7 @@ struct Link {
 }
 
 impl Link {
-    fn say(&self, message: &Up) -> Result<(), Error> {
+    fn send(&self, message: &Up) -> Result<(), Error> {
         slot::send(&self.part, self.pool, message)
     }
 }
@@ -75,14 +75,14 @@ impl Seat {
         lock(&self.slot)
     }
 
-    fn take_in(&self, part: &Part<Shares>) {
+    fn drain_messages(&self, part: &Part<Shares>) {
         while let Some(message) = part.try_recv() {
             self.slot().receive(&message);
         }
     }
 
     /// Notes that the pool has not received some of this slot's reports, or may not have.
-    fn has_lost(&self) {
+    fn on_pool_lost(&self) {
         let mut slot = self.slot();
         slot.worker.lost();
         slot.joined = pieces::Joined::default();
@@ -103,14 +103,14 @@ impl Seat {
         }
         if running.link.as_ref().is_none_or(|link| link.session < session) {
             running.link = None;
-            self.has_lost();
+            self.on_pool_lost();
             running.link = Some(Self::connect(session, node)?);
         }
         let Some(link) = &running.link else { return Ok(()) };
-        self.take_in(&link.part);
+        self.drain_messages(&link.part);
         loop {
             let Some(message) = self.slot().worker.speak(now) else { return Ok(()) };
-            link.say(&message)?;
+            link.send(&message)?;
         }
     }
 
@@ -119,7 +119,7 @@ impl Seat {
         if let Ok(running) = self.running.try_lock()
             && let Some(link) = &running.link
         {
-            self.take_in(&link.part);
+            self.drain_messages(&link.part);
         }
         self.slot().worker.is_dropped()
     }
@@ -159,7 +159,7 @@ impl Program {
         builder: Builder,
         working: &Working,
         stop: &AtomicBool,
-        say: &dyn Fn(&str),
+        report: &dyn Fn(&str),
     ) -> Result<(), Error> {
         self.kinds.check()?;
         // Before there are other threads.
@@ -195,7 +195,7 @@ impl Program {
                 })
             }));
             let is_done = || slots.iter().all(thread::ScopedJoinHandle::is_finished);
-            shared.manage(&builder, working, stop, say, &is_done);
+            shared.manage(&builder, working, stop, report, &is_done);
             for slot in slots {
                 if let Err(panic) = slot.join() {
                     std::panic::resume_unwind(panic);
@@ -224,23 +224,23 @@ impl Shared<'_> {
         builder: &Builder,
         working: &Working,
         stop: &AtomicBool,
-        say: &dyn Fn(&str),
+        report: &dyn Fn(&str),
         is_done: &dyn Fn() -> bool,
     ) {
         let (mut number, mut lost_since) = (0, Instant::now());
         // The last reason, reported to people, why it is not at the pool.
-        let mut told = None;
+        let mut last_error = None;
         while !is_done() {
             match builder.clone().start() {
                 Ok(cluster) => {
                     let Some(node) = cluster.into_nodes().pop() else { continue };
                     let watch = node.watch();
                     number += 1;
-                    say(&format!("at the pool, as {}", node.id()));
+                    report(&format!("at the pool, as {}", node.id()));
                     *self.session() = Some((number, node.clone()));
                     self.changed.notify_all();
                     while !is_done() && !has_lost_pool(&watch) && self.lost.load(Ordering::Acquire) < number {
-                        self.look(working, stop);
+                        self.check(working, stop);
                         let now = self.began.elapsed();
                         if self
                             .seats
@@ -255,22 +255,22 @@ impl Shared<'_> {
                     *self.session() = None;
                     node.interrupt();
                     if !is_done() {
-                        say("the pool is gone; what is here runs on");
+                        report("the pool is gone; what is here runs on");
                     }
-                    (lost_since, told) = (Instant::now(), None);
+                    (lost_since, last_error) = (Instant::now(), None);
                 }
                 Err(error) => {
                     let why = error.to_string();
                     if !error.may_pass() {
                         self.fail(error.into());
-                    } else if told.as_ref() != Some(&why) {
-                        say(&format!("not at the pool yet: {why}"));
-                        told = Some(why);
+                    } else if last_error.as_ref() != Some(&why) {
+                        report(&format!("not at the pool yet: {why}"));
+                        last_error = Some(why);
                     }
                     thread::sleep(AGAIN);
                 }
             }
-            self.look(working, stop);
+            self.check(working, stop);
             let patience = match working.when_lost {
                 WhenLost::Wait(patience) => patience,
                 WhenLost::Finish if number > 0 => Duration::ZERO,
@@ -283,8 +283,9 @@ impl Shared<'_> {
             if self.session().is_none() && lost_since.elapsed() >= patience {
                 if number == 0 || matches!(working.when_lost, WhenLost::Wait(_)) {
                     let waited = lost_since.elapsed();
-                    let why = told.as_deref().unwrap_or("it is gone, and it was not tried again");
-                    self.fail(Error::other(format!("there has been no pool for {waited:.0?}: {why}")));
+                    let why =
+                        last_error.as_deref().unwrap_or("the pool left, and no reconnection was attempted");
+                    self.fail(Error::other(format!("no pool could be reached for {waited:.0?}: {why}")));
                 }
                 self.alone.store(true, Ordering::Release);
             }
@@ -292,7 +293,7 @@ impl Shared<'_> {
     }
 
     /// Checks whether it is time to leave.
-    fn look(&self, working: &Working, stop: &AtomicBool) {
+    fn check(&self, working: &Working, stop: &AtomicBool) {
         let elapsed = self.began.elapsed();
         let idle = elapsed.saturating_sub(Duration::from_millis(self.busy.load(Ordering::Relaxed)));
         let is_idle =
@@ -330,7 +331,7 @@ impl Shared<'_> {
                     }
                     Ok(_) => return,
                     Err(_) => {
-                        seat.has_lost();
+                        seat.on_pool_lost();
                         self.lost.fetch_max(last, Ordering::AcqRel);
                     }
                 }
@@ -363,13 +364,13 @@ impl Shared<'_> {
     ) -> Result<Option<Over>, Error> {
         let mut farewell = None;
         loop {
-            seat.take_in(&link.part);
+            seat.drain_messages(&link.part);
             let now = self.began.elapsed();
             if self.leaving.load(Ordering::Acquire) {
                 let until = *farewell.get_or_insert(now + FAREWELL);
                 seat.slot().worker.drop_queue();
                 if seat.slot().worker.has().0 == 0 || now >= until {
-                    link.say(&Up::Bye)?;
+                    link.send(&Up::Bye)?;
                     return Ok(None);
                 }
             }
@@ -381,7 +382,7 @@ impl Shared<'_> {
                     link = after.ok_or_else(|| Error::other("the pool is gone"))?;
                     *last = (*last).max(link.session);
                 }
-                Step::Send(up) => link.say(&up)?,
+                Step::Send(up) => link.send(&up)?,
                 Step::Over(over) => return Ok(Some(over)),
                 Step::Wait(time) => match link.part.recv_timeout(time.min(5 * LOOK)) {
                     Ok(message) => seat.slot().receive(&message),

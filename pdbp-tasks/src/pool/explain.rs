@@ -75,7 +75,7 @@ impl Pool {
         };
         match entry.options.retries {
             0 => text,
-            left => format!("{text}; {left} retries left"),
+            left => format!("{text}; {left} retries remain"),
         }
     }
 
@@ -83,7 +83,7 @@ impl Pool {
     fn explain_lane(&self, lane: super::LaneId) -> String {
         let demand = &self.lanes.get(lane).demand;
         if self.is_paused() {
-            return "nothing is handed out, since the journal cannot be written".into();
+            return "no task is handed out, since the journal cannot be written".into();
         }
         if self.processors.is_empty() {
             return "there is no processor; start one with `pdbp-tasks work`".into();

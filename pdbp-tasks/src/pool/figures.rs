@@ -22,7 +22,7 @@ impl Default for Figures {
 }
 
 impl Figures {
-    pub(super) fn note(&mut self, ran_ns: u64) {
+    pub(super) fn record(&mut self, ran_ns: u64) {
         self.ends += 1;
         // Recent tasks weigh most, so that the mean follows changes.
         self.mean_ns += (ran_ns as f64 - self.mean_ns) / self.ends.min(32) as f64;
@@ -69,7 +69,7 @@ mod tests {
         let mut figures = Figures::default();
         for ns in 1..=1000u64 {
             assert!(figures.ends >= FEW || figures.most().is_none());
-            figures.note(ns * 1000);
+            figures.record(ns * 1000);
         }
         let most = figures.most().unwrap().as_nanos();
         assert!((900_000..=1_125_000).contains(&most), "{most}");

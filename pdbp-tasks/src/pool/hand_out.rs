@@ -16,8 +16,8 @@ use crate::resources::Resources;
 use crate::timeline::Fate;
 use crate::wire::{Assignment, Down, TaskId};
 
-use super::lanes::{From, LaneId, PLAIN};
-use super::look::LOOK;
+use super::checks::CHECK_INTERVAL;
+use super::lanes::{LaneId, PLAIN, Source};
 use super::table::Holder;
 use super::tasks::State;
 use super::{Flaw, Known, Pool, Processor, Refusal, Share, TaskError, Waits};
@@ -40,7 +40,7 @@ impl Pool {
         }
         if fingerprint != self.fingerprint {
             let why = format!(
-                "it knows other functions ({fingerprint:016x}) than the pool ({:016x})",
+                "its functions ({fingerprint:016x}) differ from those of the pool ({:016x})",
                 self.fingerprint
             );
             self.refuse(processor, why);
@@ -48,7 +48,7 @@ impl Pool {
             return false;
         }
         self.nodes.set_offer(processor.node, offer);
-        self.stir();
+        self.reconsider_parked();
         true
     }
 
@@ -65,7 +65,7 @@ impl Pool {
             && let Some(share) = known.share.take()
         {
             let demand = &self.lanes.get(share.lane).demand;
-            self.nodes.of(processor.node).give_back(demand, share.gpus);
+            self.nodes.of(processor.node).release(demand, share.gpus);
             self.reconsider = self.turns;
         }
         // A processor already remembered that asks again is answered again, since the first answer may have been lost.
@@ -77,7 +77,7 @@ impl Pool {
 
     /// Registers a processor, if it is new.
     pub(super) fn meet(&mut self, now: Duration, processor: Processor) {
-        self.trouble.hear(processor);
+        self.trouble.record_sign_of_life(processor);
         self.processors.entry(processor).or_insert_with(|| {
             self.nodes.of(processor.node).processors += 1;
             Known { room: 0, held: 0, waits: Waits::No, share: None, heard: now }
@@ -104,7 +104,7 @@ impl Pool {
             let room = self.nodes.of(processor.node);
             room.processors -= 1;
             if let Some(share) = known.share {
-                room.give_back(&self.lanes.get(share.lane).demand, share.gpus);
+                room.release(&self.lanes.get(share.lane).demand, share.gpus);
             }
             if room.processors == 0 {
                 self.trouble.forget(processor.node);
@@ -112,7 +112,7 @@ impl Pool {
                 here.for_each(|lane| lane.waits_on = None);
             }
         }
-        self.stir();
+        self.reconsider_parked();
         self.trouble.forget_processors(&is_gone);
         self.notices.retain(|(processor, _)| !is_gone(*processor));
         let (mut dropped, mut lost) = (Vec::new(), Vec::new());
@@ -126,7 +126,7 @@ impl Pool {
             dropped.extend(gone.filter(|_| !row.is_held()).map(|processor| (row.task, processor)));
         }
         for (task, holder) in lost {
-            self.note_span(task, &holder, Fate::Lost);
+            self.record_span(task, &holder, Fate::Lost);
         }
         for (task, processor) in dropped {
             self.counts.lost += 1;
@@ -154,7 +154,7 @@ impl Pool {
         let Some(entry) = self.tasks.get_mut(task) else { return };
         entry.lane = self.lanes.isolated(entry.lane, isolation);
         self.lanes.get_mut(entry.lane).lost.push_back(task);
-        self.stir();
+        self.reconsider_parked();
     }
 
     /// Removes tasks that were ended before they ran from the queues, which would keep them until a processor is given what lies behind.
@@ -164,29 +164,29 @@ impl Pool {
             lane.ready.retain(exists);
             lane.lost.retain(|task| exists(*task));
         }
-        self.stir();
+        self.reconsider_parked();
     }
 
     /// Reconsiders the processors on standby: there may be tasks for them now.
-    pub(super) fn stir(&mut self) {
+    pub(super) fn reconsider_parked(&mut self) {
         self.reconsider = self.turns;
     }
 
     /// Returns the next message to a processor, if there is one now.
     pub fn poll(&mut self, now: Duration) -> Option<(Processor, Down)> {
         self.clock = now;
-        self.note_long(now);
+        self.record_long(now);
         if let Some(notice) = self.notices.pop_front() {
             return Some(notice);
         }
         loop {
             let Some((processor, waits)) = self.next_asker() else {
                 let any = self.limited > 0 || !self.parked.is_empty() || self.has_special();
-                let late = now >= self.next_look && any;
+                let late = now >= self.next_check && any;
                 if !late {
                     return None;
                 }
-                self.look(now);
+                self.check(now);
                 match self.notices.pop_front() {
                     None if self.is_parked_due() => continue,
                     notice => return notice,
@@ -218,7 +218,7 @@ impl Pool {
     /// When to call [`poll`](Self::poll) again even if nothing happens; `None`: not until something does.
     pub fn next_time(&self) -> Option<Duration> {
         let idle = !self.parked.is_empty() && self.table.len() > 0;
-        (self.limited > 0 || idle || self.has_special() || self.has_trouble()).then_some(self.next_look)
+        (self.limited > 0 || idle || self.has_special() || self.has_trouble()).then_some(self.next_check)
     }
 
     /// Returns the processor to consider next, and the state in which it waits.
@@ -238,7 +238,7 @@ impl Pool {
 
     fn park(&mut self, now: Duration, processor: Processor) {
         // It may be the one to take a copy.
-        self.next_look = self.next_look.min(now + LOOK.0);
+        self.next_check = self.next_check.min(now + CHECK_INTERVAL.0);
         self.turns += 1;
         let waits = Waits::Parked(self.turns);
         if let Some(known) = self.processors.get_mut(&processor) {
@@ -262,10 +262,10 @@ impl Pool {
     }
 
     /// Returns the next task of a lane.
-    pub(super) fn peek(&mut self, lane: LaneId) -> Option<(TaskId, From)> {
+    pub(super) fn peek(&mut self, lane: LaneId) -> Option<(TaskId, Source)> {
         while let Some(task) = self.lanes.get(lane).lost.front() {
             if self.is_unheld(*task) {
-                return Some((*task, From::Lost));
+                return Some((*task, Source::Lost));
             }
             self.lanes.get_mut(lane).lost.pop_front();
         }
@@ -277,10 +277,10 @@ impl Pool {
             self.set_aside(lane);
             next = self.peek_ready(lane);
         }
-        let next = next.map(|task| (task, From::Ready));
+        let next = next.map(|task| (task, Source::Ready));
         let lane = self.lanes.get_mut(lane);
         if next.is_none() && lane.waits_on.take().is_some() {
-            self.stir();
+            self.reconsider_parked();
         }
         next
     }
@@ -292,26 +292,26 @@ impl Pool {
     }
 
     /// Returns the next task of the special lane at this place.
-    fn peek_special(&mut self, place: usize) -> Option<(LaneId, TaskId, From)> {
+    fn peek_special(&mut self, place: usize) -> Option<(LaneId, TaskId, Source)> {
         let lane = *self.lanes.special().get(place)?;
         self.peek(lane).map(|(task, from)| (lane, task, from))
     }
 
     /// Returns the next task for a processor that holds this many.
-    fn next_for(&mut self, processor: Processor, held: usize) -> Option<(LaneId, TaskId, From)> {
+    fn next_for(&mut self, processor: Processor, held: usize) -> Option<(LaneId, TaskId, Source)> {
         // It may still be computing what it was told to drop, until it asks.
         if held == 0 && self.processors.get(&processor)?.share.is_some() {
             return None;
         }
         if self.lanes.special().is_empty() {
             let (task, from) = self.peek(PLAIN)?;
-            let may = self.may_have_plain(processor, held) && (held == 0 || from == From::Ready);
+            let may = self.may_have_plain(processor, held) && (held == 0 || from == Source::Ready);
             return may.then_some((PLAIN, task, from));
         }
         let mut all: Vec<_> = (0..self.lanes.special().len()).filter_map(|i| self.peek_special(i)).collect();
         all.extend(self.peek(PLAIN).map(|(task, from)| (PLAIN, task, from)));
         let priority = |task: TaskId| self.tasks.get(task).map(|entry| entry.options.priority);
-        all.sort_by_key(|(_, task, from)| (*from != From::Lost, Reverse(priority(*task))));
+        all.sort_by_key(|(_, task, from)| (*from != Source::Lost, Reverse(priority(*task))));
         let may_have_plain = self.may_have_plain(processor, held);
         let overcommits = self.has(Flaw::Overcommits);
         let room = self.nodes.get(processor.node)?;
@@ -322,11 +322,11 @@ impl Pool {
                 continue;
             }
             let lacking = if overcommits { Default::default() } else { room.lacks(&lane.demand) };
-            let goes_alone = id != PLAIN || from == From::Lost;
-            if lacking.is_nothing() && (held == 0 || !goes_alone && may_have_plain) {
+            let goes_alone = id != PLAIN || from == Source::Lost;
+            if lacking.is_empty() && (held == 0 || !goes_alone && may_have_plain) {
                 return Some((id, task, from));
             }
-            if goes_alone && lacking.is_nothing() {
+            if goes_alone && lacking.is_empty() {
                 // It is reserved for a processor that holds nothing.
                 return None;
             }
@@ -346,7 +346,7 @@ impl Pool {
             });
         }
         let demand = &self.lanes.get(PLAIN).demand;
-        self.nodes.get(processor.node).is_some_and(|room| room.lacks(demand).is_nothing())
+        self.nodes.get(processor.node).is_some_and(|room| room.lacks(demand).is_empty())
     }
 
     fn is_unheld(&self, task: TaskId) -> bool {
@@ -379,8 +379,8 @@ impl Pool {
             bytes += length;
             let queue = self.lanes.get_mut(lane);
             match from {
-                From::Lost => drop(queue.lost.pop_front()),
-                From::Ready => drop(queue.ready.pop()),
+                Source::Lost => drop(queue.lost.pop_front()),
+                Source::Ready => drop(queue.ready.pop()),
             }
             if queue.waits_on.take().is_some() {
                 self.reconsider = self.turns;
@@ -439,18 +439,20 @@ impl Pool {
     /// Counts a message that could not be decoded.
     pub fn malformed(&mut self, processor: Processor) {
         self.counts.malformed += 1;
-        self.note_stray(processor);
+        self.count_stray(processor);
     }
 
     /// Counts a message that no pool can have caused: for a task that never existed, for an attempt that was never handed out, or malformed.
-    pub(super) fn note_stray(&mut self, processor: Processor) {
+    pub(super) fn count_stray(&mut self, processor: Processor) {
         let strays = self.strays.entry(processor).or_default();
         *strays += 1;
         if *strays >= STRAYS {
             self.leave(processor);
             self.refuse(
                 processor,
-                format!("{STRAYS} of its messages were malformed, or of tasks that it was never given"),
+                format!(
+                    "{STRAYS} of its messages were malformed, or concerned tasks that it was never given"
+                ),
             );
         }
     }

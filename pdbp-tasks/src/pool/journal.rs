@@ -1,7 +1,7 @@
 //! What a pool records for a journal, and what it holds back until that is on disk.
 //!
 //! The pool knows no disk: it neither numbers records nor waits for them. Its driver tells it on which record of the journal the next events rest
-//! ([`Pool::rest_on`]), and up to which record everything is durable ([`Pool::ripen`]). A task that was created or unlocked by something not yet
+//! ([`Pool::rest_on`]), and up to which record everything is durable ([`Pool::mark_durable`]). A task that was created or unlocked by something not yet
 //! durable is not ready. The pool also produces the *steps* from which a journal rebuilds a pool: tasks that other tasks have added, those of
 //! them that have failed, and hand-outs of tasks that must not run twice or have run for a second. Results of tasks that the client has added are
 //! outcomes; they are steps only if they come with sub-tasks.
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::wire::{Bytes, Ending, Held, KindId, Name, Options, SubTask, Submission, TaskId};
 
 use super::tasks::{Entry, Input, State};
-use super::{Came, Flaw, Job, JobId, Pool, Processor, Refused, TaskError};
+use super::{Flaw, Job, JobId, Origin, Pool, Processor, Refused, TaskError};
 use crate::resources::Resources;
 
 /// A step from which a journal rebuilds a pool.
@@ -45,7 +45,7 @@ pub(super) struct Journal {
     durable: u64,
     /// The last number given to a step or a sub-task.
     serial: u64,
-    unripe: VecDeque<(u64, TaskId, Came)>,
+    deferred: VecDeque<(u64, TaskId, Origin)>,
     steps: Vec<Step>,
     names: HashMap<Name, TaskId>,
     /// How many sub-tasks are not over, for each task of the client that has any.
@@ -65,8 +65,8 @@ impl Journal {
         self.record > self.durable
     }
 
-    pub(super) fn keep_back(&mut self, task: TaskId, came: Came) {
-        self.unripe.push_back((self.record, task, came));
+    pub(super) fn defer_until_durable(&mut self, task: TaskId, came: Origin) {
+        self.deferred.push_back((self.record, task, came));
     }
 
     pub(super) fn inserted(&mut self, name: Name, task: TaskId) {
@@ -78,8 +78,8 @@ impl Journal {
 
     pub(super) fn removed(&mut self, name: Name, entry: &Entry) {
         self.names.remove(&name);
-        if entry.noted {
-            self.note(Step::Settled { name });
+        if entry.recorded {
+            self.push_step(Step::Settled { name });
         }
         if name.sub == 0 {
             return;
@@ -89,7 +89,7 @@ impl Journal {
             *left -= 1;
             if *left == 0 {
                 self.families.remove(&family);
-                self.note(Step::FamilyOver { job: name.job, number: name.number });
+                self.push_step(Step::FamilyOver { job: name.job, number: name.number });
             }
         }
     }
@@ -97,8 +97,8 @@ impl Journal {
     pub(super) fn handed_out(&mut self, entry: &mut Entry, processor: Processor) -> Name {
         let name = super::name_of(entry);
         if must_not_run_twice(entry.options) {
-            entry.noted = true;
-            self.note(Step::Started { name, processor });
+            entry.recorded = true;
+            self.push_step(Step::Started { name, processor });
         }
         name
     }
@@ -113,16 +113,16 @@ impl Journal {
     pub(super) fn digest(&self) -> String {
         let names: std::collections::BTreeMap<_, _> = self.names.iter().collect();
         let families: std::collections::BTreeMap<_, _> = self.families.iter().collect();
-        let unripe: Vec<_> = self
-            .unripe
+        let deferred: Vec<_> = self
+            .deferred
             .iter()
             .map(|(record, task, came)| (record.saturating_sub(self.durable), task, came))
             .collect();
         let record = self.record.saturating_sub(self.durable);
-        format!("{record}{}{unripe:?}{:?}{names:?}{families:?}{}", self.serial, self.steps, self.paused)
+        format!("{record}{}{deferred:?}{:?}{names:?}{families:?}{}", self.serial, self.steps, self.paused)
     }
 
-    fn note(&mut self, step: Step) {
+    fn push_step(&mut self, step: Step) {
         if !self.replays {
             self.steps.push(step);
         }
@@ -152,19 +152,19 @@ impl Pool {
     }
 
     /// Marks the records up to this one as durable.
-    pub(crate) fn ripen(&mut self, durable: u64) {
+    pub(crate) fn mark_durable(&mut self, durable: u64) {
         let Some(journal) = &mut self.journal else { return };
         journal.durable = durable;
         let record = std::mem::replace(&mut journal.record, durable);
-        let ripe = journal.unripe.iter().take_while(|(record, ..)| *record <= durable).count();
-        let ripe: Vec<_> = journal.unripe.drain(..ripe).collect();
-        ripe.into_iter().for_each(|(_, task, came)| self.ready_if_free(task, came));
+        let ready = journal.deferred.iter().take_while(|(record, ..)| *record <= durable).count();
+        let ready: Vec<_> = journal.deferred.drain(..ready).collect();
+        ready.into_iter().for_each(|(_, task, came)| self.ready_if_free(task, came));
         self.rest_on(record);
     }
 
     /// The record that the latest task held back for durability rests on.
-    pub(crate) fn unripe(&self) -> Option<u64> {
-        self.journal.as_ref()?.unripe.back().map(|(record, ..)| *record)
+    pub(crate) fn last_deferred(&self) -> Option<u64> {
+        self.journal.as_ref()?.deferred.back().map(|(record, ..)| *record)
     }
 
     /// The most bytes that an input may have.
@@ -187,7 +187,7 @@ impl Pool {
         if let Some(journal) = &mut self.journal {
             journal.paused = paused;
         }
-        self.stir();
+        self.reconsider_parked();
     }
 
     pub(super) fn is_paused(&self) -> bool {
@@ -207,7 +207,7 @@ impl Pool {
         Name { job, number, run, .. }: Name,
         (kind, options, needs): (KindId, Options, &Resources),
         input: Bytes,
-        came: Came,
+        came: Origin,
     ) -> Result<(), Refused> {
         let lane = self.lanes.of_needs(needs).ok_or(Refused::TooManyNeeds)?;
         let job = JobId(job);
@@ -238,7 +238,7 @@ impl Pool {
     }
 
     /// Records an accepted submission. Returns the number of the first task that it adds.
-    pub(super) fn note_taken(&mut self, task: TaskId, ending: &Ending, tasks: &[SubTask]) -> u64 {
+    pub(super) fn record_taken(&mut self, task: TaskId, ending: &Ending, tasks: &[SubTask]) -> u64 {
         let Some(name) = self.tasks.get(task).map(super::name_of) else { return 0 };
         let Some(journal) = &mut self.journal else { return 0 };
         if tasks.is_empty() && name.sub == 0 {
@@ -255,14 +255,14 @@ impl Pool {
     }
 
     /// Records that a sub-task ended without a result, unless it was cancelled.
-    pub(super) fn note_failed(&mut self, task: TaskId, error: &Arc<TaskError>) {
+    pub(super) fn record_failed(&mut self, task: TaskId, error: &Arc<TaskError>) {
         let by_itself = !matches!(**error, TaskError::Cancelled);
         let Some(entry) = self.tasks.get(task).filter(|entry| entry.sub != 0 && by_itself) else { return };
         let name = super::name_of(entry);
         let Some(journal) = &mut self.journal else { return };
         journal.serial += 1;
         let serial = journal.serial;
-        journal.note(Step::Failed { name, serial, error: Arc::clone(error) });
+        journal.push_step(Step::Failed { name, serial, error: Arc::clone(error) });
     }
 
     /// Repeats a step of the journal. Returns `false` if its task does not exist.
@@ -282,7 +282,7 @@ impl Pool {
         match step {
             Step::Took { ending, tasks, .. } => {
                 let nobody = Processor { node: 0, number: 0 };
-                if self.wrong(&ending, &tasks).is_none() {
+                if self.find_error(&ending, &tasks).is_none() {
                     self.take(task, nobody, ending, tasks);
                     self.counts.taken -= 1;
                 }
@@ -303,14 +303,14 @@ impl Pool {
     }
 
     /// Records who has held a task for a while, so that the next pool waits for that processor before it hands the task to another.
-    pub(super) fn note_long(&mut self, now: Duration) {
-        let Some(journal) = self.journal.as_mut().filter(|_| now >= self.next_note) else { return };
-        self.next_note = now + LONG;
+    pub(super) fn record_long(&mut self, now: Duration) {
+        let Some(journal) = self.journal.as_mut().filter(|_| now >= self.next_record) else { return };
+        self.next_record = now + LONG;
         for row in self.table.rows() {
             let Some(holder) = row.holders().find(|holder| now >= holder.since + LONG) else { continue };
-            let Some(entry) = self.tasks.get_mut(row.task).filter(|entry| !entry.noted) else { continue };
-            entry.noted = true;
-            journal.note(Step::Runs { name: super::name_of(entry), processor: holder.processor });
+            let Some(entry) = self.tasks.get_mut(row.task).filter(|entry| !entry.recorded) else { continue };
+            entry.recorded = true;
+            journal.push_step(Step::Runs { name: super::name_of(entry), processor: holder.processor });
         }
     }
 
@@ -321,7 +321,7 @@ impl Pool {
         if let Some(entry) = self.tasks.get_mut(task).filter(|entry| entry.state == State::Ready) {
             entry.state = State::Scheduled { row: self.table.insert(task) };
             // The journal's record of it is removed when the task is over.
-            (entry.attempts, entry.noted) = (1, true);
+            (entry.attempts, entry.recorded) = (1, true);
         }
     }
 
@@ -386,7 +386,7 @@ impl Pool {
             self.counts.ignored += 1;
             return;
         };
-        if matches!(ending, Ending::Failed(_)) || self.wrong(&ending, &tasks).is_some() {
+        if matches!(ending, Ending::Failed(_)) || self.find_error(&ending, &tasks).is_some() {
             self.counts.ignored += 1;
             return;
         }

@@ -59,7 +59,7 @@ impl Lane {
 
 /// Which queue a task comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum From {
+pub(super) enum Source {
     Lost,
     Ready,
 }

@@ -15,8 +15,10 @@
 //! given up, would use up the retries of a task that runs elsewhere.
 
 mod blame;
+mod checks;
 #[cfg(test)]
 mod digest;
+mod endings;
 #[cfg_attr(not(feature = "net"), allow(dead_code, reason = "nobody asks a pool without a journal"))]
 mod explain;
 mod figures;
@@ -25,9 +27,7 @@ mod hand_out;
 #[cfg_attr(not(feature = "net"), allow(dead_code, reason = "journals come with the feature"))]
 mod journal;
 mod lanes;
-mod look;
 mod nodes;
-mod over;
 mod ready;
 #[cfg(feature = "metrics")]
 pub(crate) mod seen;
@@ -104,7 +104,7 @@ struct Job {
     /// Tasks that are over, and how many of them have failed.
     ended: (u64, u64),
     /// Tasks that could run but are held back until fewer results are unread, in hand-out order.
-    aside: VecDeque<(TaskId, Came)>,
+    aside: VecDeque<(TaskId, Origin)>,
     kept: HashMap<u64, Kept>,
     cancelled: bool,
 }
@@ -151,9 +151,9 @@ pub struct Pool {
     reconsider: u64,
     /// Live tasks with a limit.
     limited: usize,
-    next_look: Duration,
+    next_check: Duration,
     /// When long runs are next noted.
-    next_note: Duration,
+    next_record: Duration,
     /// Bytes of inputs and of outcomes that have not been taken.
     bytes: usize,
     unread: Unread,
@@ -199,8 +199,8 @@ impl Pool {
             turns: 0,
             reconsider: 0,
             limited: 0,
-            next_look: Duration::ZERO,
-            next_note: Duration::ZERO,
+            next_check: Duration::ZERO,
+            next_record: Duration::ZERO,
             bytes: 0,
             unread: Unread::default(),
             closed: false,
@@ -266,7 +266,7 @@ impl Pool {
         edges.into_iter().for_each(|(on, part)| self.tasks.connect(on, task, part));
         match failed {
             Some(error) => self.end(task, Err(Arc::new(TaskError::NotRun(error)))),
-            None => self.ready_if_free(task, Came::New),
+            None => self.ready_if_free(task, Origin::New),
         }
         Ok(number)
     }
@@ -398,7 +398,7 @@ impl Pool {
     }
 
     /// Moves a task into the task set, if it waits for nothing.
-    fn ready_if_free(&mut self, task: TaskId, came: Came) {
+    fn ready_if_free(&mut self, task: TaskId, came: Origin) {
         let early = self.has(Flaw::HandsOutEarly);
         let Some(entry) = self.tasks.get_mut(task).filter(|e| e.state == State::Waiting { edges: 0 }) else {
             return;
@@ -407,7 +407,7 @@ impl Pool {
             && journal.must_wait()
             && !early
         {
-            return journal.keep_back(task, came);
+            return journal.defer_until_durable(task, came);
         }
         let bytes = weight(&entry.input);
         if bytes > self.limits.input_bytes {
@@ -420,19 +420,19 @@ impl Pool {
         let (priority, lane) = (entry.options.priority, entry.lane);
         let ready = &mut self.lanes.get_mut(lane).ready;
         match came {
-            Came::New => ready.push_new(priority, task),
-            Came::Unlocked => ready.push_unlocked(priority, task),
+            Origin::New => ready.push_new(priority, task),
+            Origin::Unlocked => ready.push_unlocked(priority, task),
         }
-        self.stir();
+        self.reconsider_parked();
     }
 
     /// Ends a task whose input cannot be handed out, without a result.
-    fn refuse_too_long(&mut self, task: TaskId, came: Came, bytes: usize) {
+    fn refuse_too_long(&mut self, task: TaskId, came: Origin, bytes: usize) {
         if let Some(journal) = &mut self.journal
             && journal.replays()
         {
             // This may be in the journal already, so it is checked after the replay.
-            return journal.keep_back(task, came);
+            return journal.defer_until_durable(task, came);
         }
         let most = self.limits.input_bytes as u64;
         self.end(task, Err(Arc::new(TaskError::TooLong { bytes: bytes as u64, most })));
@@ -471,7 +471,7 @@ impl Pool {
 
     /// Frees the added sub-tasks: the first goes out first.
     fn free_sub_tasks(&mut self, added: &[TaskId]) {
-        added.iter().rev().for_each(|task| self.ready_if_free(*task, Came::Unlocked));
+        added.iter().rev().for_each(|task| self.ready_if_free(*task, Origin::Unlocked));
     }
 }
 
@@ -481,7 +481,7 @@ fn name_of(entry: &Entry) -> Name {
 
 /// Where a task comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Came {
+pub(crate) enum Origin {
     New,
     Unlocked,
 }

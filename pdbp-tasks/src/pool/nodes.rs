@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::resources::{Resources, Short, Used};
+use crate::resources::{Resources, Shortfall, Used};
 
 use super::lanes::{Demand, Isolation};
 
@@ -13,12 +13,12 @@ pub(super) struct Lacks {
     all: bool,
     /// A node without another suspect.
     suspects: bool,
-    of_use: Short,
+    of_use: Shortfall,
 }
 
 impl Lacks {
-    pub(super) fn is_nothing(self) -> bool {
-        !self.all && !self.suspects && self.of_use.is_nothing()
+    pub(super) fn is_empty(self) -> bool {
+        !self.all && !self.suspects && self.of_use.is_empty()
     }
 
     /// What either lacks.
@@ -75,7 +75,7 @@ impl Room {
 
     /// Whether it can run here now, on a processor that holds nothing.
     pub(super) fn fits(&self, demand: &Demand) -> bool {
-        self.could(demand) && self.lacks(demand).is_nothing()
+        self.could(demand) && self.lacks(demand).is_empty()
     }
 
     /// What a task that could run here lacks because of what runs now.
@@ -85,8 +85,10 @@ impl Room {
             Isolation::Processor => self.suspects > 0,
             Isolation::Node => self.busy > 0,
         };
-        let of_use =
-            self.offer.as_ref().map_or_else(Short::default, |offer| self.used.short(offer, &demand.needs));
+        let of_use = self
+            .offer
+            .as_ref()
+            .map_or_else(Shortfall::default, |offer| self.used.short(offer, &demand.needs));
         Lacks {
             all: of_use.cpus || self.taken || apart && demand.isolation == Isolation::Node,
             suspects: apart,
@@ -103,13 +105,13 @@ impl Room {
     }
 
     /// A processor has finished all that it was given.
-    pub(super) fn give_back(&mut self, demand: &Demand, gpus: u64) {
+    pub(super) fn release(&mut self, demand: &Demand, gpus: u64) {
         self.busy = self.busy.saturating_sub(1);
         if demand.isolation != Isolation::None {
             self.suspects = self.suspects.saturating_sub(1);
         }
         self.taken &= demand.isolation != Isolation::Node;
-        self.used.give_back(&demand.needs, gpus);
+        self.used.release(&demand.needs, gpus);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
-use super::Came;
+use super::Origin;
 use crate::wire::TaskId;
 
 /// By priority; within a priority, tasks that others have added or unlocked come before new ones, the latest first, so that few are begun at a
@@ -37,11 +37,11 @@ impl Ready {
     }
 
     /// Puts a task back at the front of its queue.
-    pub(super) fn push_front(&mut self, priority: i16, task: TaskId, came: Came) {
+    pub(super) fn push_front(&mut self, priority: i16, task: TaskId, came: Origin) {
         let queue = self.queues.entry(Reverse(priority)).or_default();
         match came {
-            Came::New => queue.new.push_front(task),
-            Came::Unlocked => queue.unlocked.push(task),
+            Origin::New => queue.new.push_front(task),
+            Origin::Unlocked => queue.unlocked.push(task),
         }
         self.count += 1;
     }
@@ -73,11 +73,11 @@ impl Ready {
     }
 
     /// Takes the task that `peek` has returned.
-    pub(super) fn pop(&mut self) -> Option<(TaskId, Came)> {
+    pub(super) fn pop(&mut self) -> Option<(TaskId, Origin)> {
         let mut first = self.queues.first_entry()?;
         let queue = first.get_mut();
-        let unlocked = queue.unlocked.pop().map(|task| (task, Came::Unlocked));
-        let task = unlocked.or_else(|| queue.new.pop_front().map(|task| (task, Came::New)))?;
+        let unlocked = queue.unlocked.pop().map(|task| (task, Origin::Unlocked));
+        let task = unlocked.or_else(|| queue.new.pop_front().map(|task| (task, Origin::New)))?;
         self.count -= 1;
         Some(task)
     }

@@ -26,7 +26,7 @@ impl Pool {
         self.spans.as_deref().unwrap_or_default()
     }
 
-    pub(super) fn note_span(&mut self, task: TaskId, holder: &Holder, fate: Fate) {
+    pub(super) fn record_span(&mut self, task: TaskId, holder: &Holder, fate: Fate) {
         if let Some(spans) = self.spans.as_mut().filter(|spans| spans.len() < self.most_spans) {
             let Holder { processor, since, .. } = *holder;
             spans.push(Span { processor, task, since, until: self.clock.max(since), fate });

@@ -27,7 +27,7 @@ impl Pool {
                 self.counts.ignored += 1;
             } else {
                 self.counts.unknown += 1;
-                self.note_stray(from);
+                self.count_stray(from);
             }
             return;
         };
@@ -40,22 +40,22 @@ impl Pool {
                 self.free_sub_tasks(&added);
             }
             if !was_handed_out {
-                self.note_stray(from);
+                self.count_stray(from);
             }
             return;
         }
         let kind = entry.kind;
-        let wrong = self.wrong(&ending, &tasks);
+        let wrong = self.find_error(&ending, &tasks);
         match (wrong, ending) {
             (Some(wrong), _) => self.fail_on(task, from, attempt, Failure::Unusable(wrong)),
             (None, Ending::Failed(failure)) => self.fail_on(task, from, attempt, failure),
             (None, ending) => {
                 if let Some(figures) = self.kinds.get_mut(usize::from(kind.0)) {
-                    figures.note(ran_ns);
+                    figures.record(ran_ns);
                 }
                 match &ending {
-                    Ending::Value(bytes) if (self.judge)(bytes) => self.note_trouble(from.node),
-                    _ => self.note_well(from.node),
+                    Ending::Value(bytes) if (self.judge)(bytes) => self.record_node_failure(from.node),
+                    _ => self.record_node_success(from.node),
                 }
                 self.take(task, from, ending, tasks);
             }
@@ -63,7 +63,7 @@ impl Pool {
     }
 
     /// What makes a submission invalid as a whole.
-    pub(super) fn wrong(&mut self, ending: &Ending, tasks: &[SubTask]) -> Option<String> {
+    pub(super) fn find_error(&mut self, ending: &Ending, tasks: &[SubTask]) -> Option<String> {
         if tasks.len() > self.limits.sub_tasks {
             return Some(format!("{} sub-tasks; a task may add {}", tasks.len(), self.limits.sub_tasks));
         }
@@ -73,7 +73,7 @@ impl Pool {
             return Some(format!("its result is that of sub-task {task} of {}", tasks.len()));
         }
         if tasks.iter().any(|task| self.lanes.of_needs(&task.needs).is_none()) {
-            return Some("tasks of the pool have had more than a thousand different needs".into());
+            return Some("tasks of the pool have more than a thousand different needs".into());
         }
         tasks.iter().enumerate().find_map(|(i, task)| {
             if usize::from(task.kind.0) >= self.kinds.len() {
@@ -91,7 +91,7 @@ impl Pool {
         let of = self.tasks.get(task);
         let of = of.map(|entry| (entry.job, (entry.number, entry.run, entry.is_awaited)));
         let Some((job, root)) = of else { return };
-        let first_sub = self.note_taken(task, &ending, &tasks);
+        let first_sub = self.record_taken(task, &ending, &tasks);
         let added = self.add_sub_tasks(job, root, first_sub, tasks);
         match ending {
             Ending::Value(bytes) => {
@@ -112,7 +112,7 @@ impl Pool {
     /// passes its result on again and again therefore costs nothing per step.)
     fn stand_in(&mut self, task: TaskId, heir: TaskId) {
         let Some(parent) = self.remove(task) else { return };
-        self.tasks.hand_over_edges(&parent, heir);
+        self.tasks.transfer_edges(&parent, heir);
         let Some(entry) = self.tasks.get_mut(heir) else { return };
         entry.gives = parent.gives;
         let job = self.jobs.get_mut(&parent.job).filter(|_| parent.gives);
@@ -150,9 +150,9 @@ impl Pool {
         }
         self.counts.failures += 1;
         let is_held = row.is_held();
-        self.note_trouble(from.node);
+        self.record_node_failure(from.node);
         if let Some(holder) = holder {
-            self.note_span(task, &holder, Fate::Failed);
+            self.record_span(task, &holder, Fate::Failed);
         }
         if is_held {
             return;

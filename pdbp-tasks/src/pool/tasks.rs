@@ -32,7 +32,7 @@ pub(super) struct Entry {
     /// Whether other tasks of the job may wait for that task.
     pub(super) is_awaited: bool,
     /// Whether its hand-out is recorded in the journal.
-    pub(super) noted: bool,
+    pub(super) recorded: bool,
     pub(super) input: Input,
     /// First edge in the list of tasks that wait for it.
     first_edge: u32,
@@ -53,7 +53,7 @@ impl Entry {
             run: 0,
             gives: false,
             is_awaited: false,
-            noted: false,
+            recorded: false,
             input,
             first_edge: NONE,
         }
@@ -254,7 +254,7 @@ impl Tasks {
     }
 
     /// Makes whatever waits for `from`, which has been removed, wait for `to` instead.
-    pub(super) fn hand_over_edges(&mut self, from: &Entry, to: TaskId) {
+    pub(super) fn transfer_edges(&mut self, from: &Entry, to: TaskId) {
         let Some(first) = self.get(to).map(|entry| entry.first_edge) else { return };
         let mut last = from.first_edge;
         if last == NONE {

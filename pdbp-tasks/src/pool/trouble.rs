@@ -43,7 +43,7 @@ impl Trouble {
     }
 
     /// Restores a processor that has reported.
-    pub(super) fn hear(&mut self, processor: Processor) {
+    pub(super) fn record_sign_of_life(&mut self, processor: Processor) {
         if !self.written_off.is_empty() {
             self.written_off.remove(&processor);
         }
@@ -66,15 +66,15 @@ impl Row {
 
 impl Pool {
     /// Notes that a task of a node has succeeded.
-    pub(super) fn note_well(&mut self, node: u16) {
+    pub(super) fn record_node_success(&mut self, node: u16) {
         self.trouble.ended.0 += 1;
         if !self.trouble.rows.is_empty() && self.trouble.rows.remove(&node).is_some() {
-            self.stir();
+            self.reconsider_parked();
         }
     }
 
     /// Notes that a task of a node has failed.
-    pub(super) fn note_trouble(&mut self, node: u16) {
+    pub(super) fn record_node_failure(&mut self, node: u16) {
         let Trouble { rows, ended, .. } = &mut self.trouble;
         let new = Row { failures: 0, before: *ended, pause: Duration::ZERO, until: Duration::ZERO };
         let row = rows.entry(node).or_insert(new);
@@ -99,9 +99,9 @@ impl Pool {
     }
 
     /// Reconsiders standby processors when a pause has ended.
-    pub(super) fn look_at_trouble(&mut self, now: Duration) {
+    pub(super) fn end_pauses(&mut self, now: Duration) {
         if self.trouble.rows.values().any(|row| row.pause > Duration::ZERO && now >= row.until) {
-            self.stir();
+            self.reconsider_parked();
         }
     }
 

@@ -38,7 +38,7 @@ pub(crate) fn weight_of(outcome: &Outcome) -> usize {
 
 impl Pool {
     /// Keeps a result until the client takes it.
-    pub(super) fn keep_unread(&mut self, of: JobId, outcome: Outcome) {
+    pub(super) fn push_unread(&mut self, of: JobId, outcome: Outcome) {
         let Some(job) = self.jobs.get_mut(&of) else { return };
         let bytes = weight_of(&outcome);
         self.bytes += bytes;
@@ -116,7 +116,7 @@ impl Pool {
             }
         }
         if self.unread.resumed {
-            self.stir();
+            self.reconsider_parked();
         }
     }
 

@@ -81,7 +81,7 @@ impl From<TableError> for StoreError {
         match error {
             TableError::Storage(error) => error.into(),
             TableError::TableDoesNotExist(table) => {
-                Self::Foreign { why: format!("there is no table `{table}`") }
+                Self::Foreign { why: format!("table `{table}` is missing") }
             }
             error => Self::Foreign { why: error.to_string() },
         }
@@ -138,7 +138,7 @@ fn decode_head<T: for<'a> Deserialize<'a>>(bytes: &[u8], what: &str) -> Result<T
 /// Turns panics of the library into errors: a damaged or foreign file may violate what it asserts.
 fn guarded<R>(read: impl FnOnce() -> Result<R, StoreError>) -> Result<R, StoreError> {
     let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(read));
-    read.unwrap_or_else(|_| Err(StoreError::Damaged { why: "what is in it makes no sense".into() }))
+    read.unwrap_or_else(|_| Err(StoreError::Damaged { why: "its contents are invalid".into() }))
 }
 
 /// Whether no journal exists yet. An empty file counts as none: somebody has only reserved its name.
@@ -172,9 +172,7 @@ impl Disk {
             // Checks that all pages are as they were written.
             match database.check_integrity()? {
                 true => Ok(database),
-                false => Err(StoreError::Damaged {
-                    why: "some of its pages are not those that were written".into(),
-                }),
+                false => Err(StoreError::Damaged { why: "some of its pages were changed".into() }),
             }
         })?;
         Self::new(Place::Path(path.to_owned()), database)
@@ -254,16 +252,16 @@ impl Disk {
         let format = database.begin_read()?.open_table(META)?.get("format")?.map(|format| format.value());
         match format {
             Some(FORMAT) => Ok(database),
-            Some(other) => {
-                Err(StoreError::Foreign { why: format!("format {other}; this program knows {FORMAT}") })
-            }
-            None => Err(StoreError::Foreign { why: "it does not say its format".into() }),
+            Some(other) => Err(StoreError::Foreign {
+                why: format!("format {other}; this program supports format {FORMAT}"),
+            }),
+            None => Err(StoreError::Foreign { why: "its format is unknown".into() }),
         }
     }
 
     fn with<R>(&self, ask: impl FnOnce(&Database) -> Result<R, StoreError>) -> Result<R, StoreError> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        ask(open.as_ref().ok_or_else(|| other("the journal cannot be opened anew after an error"))?)
+        ask(open.as_ref().ok_or_else(|| other("the journal cannot be reopened after an error"))?)
     }
 
     fn is_closed(&self) -> bool {
@@ -284,7 +282,7 @@ impl Disk {
             Place::Unnamed(file) => Self::open_unnamed(file)?,
         };
         if last_pool(&database)? != self.pool {
-            return Err(other("another pool has taken the journal up since; stop this one"));
+            return Err(other("another pool has taken over the journal; stop this one"));
         }
         *open = Some(database);
         Ok(())
@@ -395,7 +393,7 @@ impl<'t, 'c> Tables<'t, 'c> {
             Change::Added(job, first, chunk) => drop(self.added.insert((*job, *first), &**chunk)?),
             Change::Ended(job, number, ended) => self.ended.add(*job, *number, ended)?,
             Change::Unended(job, numbers, run) => {
-                numbers.clone().try_for_each(|number| self.ended.take_back(*job, number))?;
+                numbers.clone().try_for_each(|number| self.ended.remove(*job, number))?;
                 self.again.insert((*job, *run, numbers.start), numbers.end)?;
             }
             Change::Step(step) => {
@@ -463,7 +461,7 @@ impl Store for Disk {
 
 impl Reader for Disk {
     #[cfg(test)]
-    fn again(&self) -> Box<dyn Reader> {
+    fn clone_reader(&self) -> Box<dyn Reader> {
         Box::new(self.clone())
     }
 
@@ -478,7 +476,7 @@ impl Reader for Disk {
 #[cfg(test)]
 impl Disk {
     /// Pretends that the system reported the last commit as failed.
-    pub(super) fn doubt(&mut self) {
+    pub(super) fn mark_failed(&mut self) {
         (self.commits, self.has_failed) = (self.commits - 1, true);
     }
 }

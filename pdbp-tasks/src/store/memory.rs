@@ -103,7 +103,7 @@ impl Store for Memory {
 
 impl Reader for Memory {
     #[cfg(test)]
-    fn again(&self) -> Box<dyn Reader> {
+    fn clone_reader(&self) -> Box<dyn Reader> {
         Box::new(self.clone())
     }
 

@@ -156,13 +156,13 @@ impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Foreign { why } => {
-                write!(f, "it is no journal of this version of pdbp-tasks ({why}); name another file")
+                write!(f, "it is not a journal of this version of pdbp-tasks ({why}); name another file")
             }
-            Self::InUse => f.write_str("another process has it open; there is one pool for a journal"),
+            Self::InUse => f.write_str("another process has it open; only one pool can use a journal"),
             Self::Damaged { why } => {
                 write!(
                     f,
-                    "it is damaged ({why}); take a copy that is not, or another file; what was torn at the end of this one may have been taken back"
+                    "it is damaged ({why}); restore an intact copy, or name another file; a torn end of this file may have been discarded"
                 )
             }
             Self::Io(error) => error.fmt(f),
@@ -193,12 +193,12 @@ pub(crate) trait Reader: Send {
 
     /// Another reader of the same store.
     #[cfg(test)]
-    fn again(&self) -> Box<dyn Reader>;
+    fn clone_reader(&self) -> Box<dyn Reader>;
 }
 
 #[cfg(test)]
 impl Clone for Box<dyn Reader> {
     fn clone(&self) -> Self {
-        (**self).again()
+        (**self).clone_reader()
     }
 }

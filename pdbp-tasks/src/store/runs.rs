@@ -41,7 +41,7 @@ impl<'a> Run<'a> {
         let run = Self { ends, results };
         let is_whole =
             (0..ends.len()).all(|at| run.get(at).is_some()) && run.end(ends.len()) == results.len();
-        if is_whole && !ends.is_empty() { Ok(run) } else { Err(damaged("its parts do not fit")) }
+        if is_whole && !ends.is_empty() { Ok(run) } else { Err(damaged("its parts do not match")) }
     }
 
     /// Where the results before this one end.
@@ -114,7 +114,7 @@ impl<'t, 'c> Results<'t, 'c> {
         Ok(())
     }
 
-    pub(super) fn take_back(&mut self, job: u32, number: u64) -> Result<(), StoreError> {
+    pub(super) fn remove(&mut self, job: u32, number: u64) -> Result<(), StoreError> {
         if !self.new.is_empty() {
             self.write()?;
         }
@@ -236,7 +236,7 @@ mod tests {
                     .collect();
                 disk.commit(&changes).unwrap();
                 if twice {
-                    disk.doubt();
+                    disk.mark_failed();
                     disk.commit(&changes).unwrap();
                 }
                 memory.commit(&changes).unwrap();

@@ -180,7 +180,7 @@ impl Oracle {
             suspects += tasks.iter().filter(|(_, deaths)| *deaths > 0).count();
             alone |= tasks.iter().any(|(_, deaths)| *deaths > 1);
             let needs = tasks[0].0;
-            assert!(used.short(offer, needs).is_nothing(), "node{node} holds more than it offers");
+            assert!(used.short(offer, needs).is_empty(), "node{node} holds more than it offers");
             used.take(needs);
         }
         assert!(suspects <= 1, "two suspects on node{node}");

@@ -50,11 +50,11 @@ proptest! {
     /// arrives again.
     #[test]
     fn strange_pieces_do_no_harm_to_the_next_message(
-        strange in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..20),
+        unexpected in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..20),
         message in prop::collection::vec(any::<u8>(), 0..100),
     ) {
         let mut joined = pieces::Joined::default();
-        for piece in &strange {
+        for piece in &unexpected {
             joined.add(piece, |_| ());
         }
         // A piece that is refused discards the partial message.

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 /// keep its output open.
 pub(crate) const GRACE: Duration = Duration::from_secs(5);
 /// Pause between polls for whether the command is to end. The shorter one is used to detect its end where the system does not notify.
-const LOOK: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(10));
+const POLL_INTERVAL: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(10));
 /// The most bytes that a command may print on each of its two outputs, which are kept in memory.
 pub(crate) const MOST: usize = 256 << 20;
 /// The most bytes read per poll.
@@ -100,8 +100,8 @@ impl Running {
                 return Err(error);
             }
         };
-        let end = end_of(group);
-        let (began, pause) = (Instant::now(), if end.is_some() { LOOK.1 } else { LOOK.0 });
+        let end = exit_descriptor(group);
+        let (began, pause) = (Instant::now(), if end.is_some() { POLL_INTERVAL.1 } else { POLL_INTERVAL.0 });
         Ok(Self { child, group, end, outputs, began, status: None, stopped: None, killed: false, pause })
     }
 
@@ -191,17 +191,17 @@ impl Running {
         let came = poll(&mut open, Some(&time)).is_ok_and(|count| count > 0);
         // A command that closes an output usually ends soon.
         let is_told = self.end.is_some();
-        self.pause = if came && !is_told { LOOK.0 } else { (self.pause * 2).min(LOOK.1) };
+        self.pause = if came && !is_told { POLL_INTERVAL.0 } else { (self.pause * 2).min(POLL_INTERVAL.1) };
     }
 }
 
 /// A descriptor that becomes readable once a process has ended.
 #[cfg(target_os = "linux")]
-fn end_of(process: Pid) -> Option<OwnedFd> {
+fn exit_descriptor(process: Pid) -> Option<OwnedFd> {
     rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty()).ok()
 }
 
 #[cfg(not(target_os = "linux"))]
-fn end_of(_: Pid) -> Option<OwnedFd> {
+fn exit_descriptor(_: Pid) -> Option<OwnedFd> {
     None
 }

@@ -56,7 +56,7 @@ pub(crate) fn program(commands: Arc<Commands>) -> (Program, Kind<(Template, Byte
             gpus: names_of(scope.gpus().collect()),
             is_unwanted: &|| scope.is_unwanted(),
         };
-        match execution.tries(template.retries) {
+        match execution.run_with_retries(template.retries) {
             Some(output) => scope.done(output),
             None => scope.fail("it was stopped"),
         }
@@ -87,7 +87,7 @@ struct Execution<'e> {
 
 impl Execution<'_> {
     /// Runs the command until it ends, and again if it fails and has retries left. `None`: it became unwanted, and was stopped.
-    fn tries(&self, retries: u16) -> Option<Output> {
+    fn run_with_retries(&self, retries: u16) -> Option<Output> {
         let mut output = self.once()?;
         for _ in 0..retries {
             if output.failure.is_none() {
@@ -100,7 +100,7 @@ impl Execution<'_> {
 
     fn once(&self) -> Option<Output> {
         let Some((program, arguments)) = self.words.split_first() else {
-            return Some(Output::failed("there is no command".to_owned()));
+            return Some(Output::failed("the command is empty".to_owned()));
         };
         let mut command = Command::new(program);
         command.args(arguments).envs(self.gpus.iter().map(|gpus| (VISIBLE, gpus)));

@@ -32,7 +32,7 @@ pub(crate) const NAME: &str = "guard-commands";
 /// Time from SIGTERM to SIGKILL when the process is gone. A pool takes half a second to notice that, and then hands the commands out again.
 const HASTE: Duration = Duration::from_millis(250);
 /// Pause between polls for whether groups have ended.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Bytes of a group's entry in the file.
 const GROUP: usize = size_of::<i32>();
 
@@ -86,7 +86,7 @@ impl Known {
     }
 
     /// Records a running group, at a place of its own.
-    fn note(&mut self, group: i32) -> io::Result<usize> {
+    fn register(&mut self, group: i32) -> io::Result<usize> {
         let place = self.free.pop().unwrap_or_else(|| {
             self.places += 1;
             self.places - 1
@@ -169,7 +169,7 @@ impl Commands {
             Counted { commands: self, place: None }
         };
         let running = Running::start(command)?;
-        let noted = self.known().note(running.group());
+        let noted = self.known().register(running.group());
         counted.place = noted.as_ref().ok().copied();
         let ended = running.wait(limit, &|| noted.is_err() || self.is_stopping() || is_unwanted());
         noted.map(|_| Some(ended))
@@ -186,7 +186,7 @@ impl Commands {
     }
 
     /// Waits until no command runs.
-    pub(crate) fn await_none(&self) {
+    pub(crate) fn wait_until_none(&self) {
         let known = self.known();
         drop(self.changed.wait_while(known, |known| known.count > 0));
     }
@@ -215,7 +215,7 @@ pub(crate) fn guard() -> ExitCode {
     send(Signal::TERM);
     let began = Instant::now();
     while began.elapsed() < HASTE && groups.iter().any(|group| test_kill_process_group(*group).is_ok()) {
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
     send(Signal::KILL);
     ExitCode::SUCCESS

@@ -13,7 +13,7 @@ use std::time::Duration;
 use pdbp_tasks::Error;
 use pdbp_tasks::wire::Bytes;
 
-use crate::Wrong;
+use crate::UsageError;
 
 /// The most lines that are read before there is room for their commands.
 const AHEAD: usize = 1024;
@@ -23,7 +23,7 @@ pub(crate) enum Items {
     Numbers(RangeInclusive<u64>),
 }
 
-pub(crate) fn numbers(text: &str) -> Result<RangeInclusive<u64>, Wrong> {
+pub(crate) fn numbers(text: &str) -> Result<RangeInclusive<u64>, UsageError> {
     let wrong = || format!("--array {text}: write it as FIRST-LAST, such as 1-100");
     let (first, last) = text.split_once('-').ok_or_else(wrong)?;
     let (first, last) = (first.parse().map_err(|_| wrong())?, last.parse().map_err(|_| wrong())?);
@@ -34,7 +34,7 @@ pub(crate) fn numbers(text: &str) -> Result<RangeInclusive<u64>, Wrong> {
 }
 
 /// A duration such as 500ms, 30s, 10m or 2h.
-pub(crate) fn duration(text: &str) -> Result<Duration, Wrong> {
+pub(crate) fn duration(text: &str) -> Result<Duration, UsageError> {
     const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000)];
     let unit = UNITS.iter().find_map(|(unit, ms)| Some((text.strip_suffix(unit)?, ms)));
     let parsed = unit.and_then(|(digits, ms)| digits.parse::<u64>().ok()?.checked_mul(*ms));
@@ -43,7 +43,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, Wrong> {
 }
 
 /// The longest run of a command, in milliseconds.
-pub(crate) fn limit(text: &str) -> Result<u32, Wrong> {
+pub(crate) fn limit(text: &str) -> Result<u32, UsageError> {
     let limit = duration(text)?;
     let ms = u32::try_from(limit.as_millis()).ok().filter(|ms| *ms > 0);
     ms.ok_or_else(|| format!("a limit of {text}: there are 1ms to 1193h").into())

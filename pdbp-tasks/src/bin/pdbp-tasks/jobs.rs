@@ -19,7 +19,7 @@ use crate::execute::{self, Output, Template};
 use crate::items::{self, Items, duration, lines};
 use crate::output::Printed;
 use crate::pool::Reach;
-use crate::{Wrong, ended, help_or_version, signals};
+use crate::{UsageError, ended, help_or_version, signals};
 
 const HELP: &str = "\
 Usage: pdbp-tasks submit ADDRESS (--each-line FILE | --array FIRST-LAST) [OPTIONS] -- COMMAND [ARGUMENT…]
@@ -71,7 +71,7 @@ const SHORT: Duration = Duration::from_secs(10);
 const LONG: Duration = Duration::from_secs(600);
 
 #[derive(Default)]
-struct Asked {
+struct JobRequest {
     reach: Reach,
     numbers: Vec<u64>,
     items: Option<Items>,
@@ -89,7 +89,7 @@ struct Asked {
     patience: Option<Duration>,
 }
 
-pub(crate) fn dispatch(name: &str, arguments: &mut lexopt::Parser) -> Result<ExitCode, Wrong> {
+pub(crate) fn dispatch(name: &str, arguments: &mut lexopt::Parser) -> Result<ExitCode, UsageError> {
     let asked = match parse(name, arguments)? {
         Ok(asked) => asked,
         Err(text) => {
@@ -99,12 +99,13 @@ pub(crate) fn dispatch(name: &str, arguments: &mut lexopt::Parser) -> Result<Exi
     };
     let builder = asked.reach.joins()?;
     let number = asked.numbers.first().map(|number| {
-        let none = || format!("there is no job {number}; `pdbp-tasks status` lists them");
+        let none = || format!("job {number} does not exist; `pdbp-tasks status` lists the jobs");
         u32::try_from(*number).map_err(|_| none())
     });
     let number = number.transpose()?;
-    let job =
-        || number.ok_or_else(|| Wrong::from(format!("{name} which job? `pdbp-tasks status` lists them")));
+    let job = || {
+        number.ok_or_else(|| UsageError::from(format!("{name} which job? `pdbp-tasks status` lists them")))
+    };
     let waits = name == "wait" || asked.wait || asked.follow;
     let patience = asked.patience.unwrap_or(if waits { LONG } else { SHORT });
     let patience = asked.timeout.map_or(patience, |timeout| patience.min(timeout));
@@ -123,14 +124,14 @@ pub(crate) fn dispatch(name: &str, arguments: &mut lexopt::Parser) -> Result<Exi
                 return Err("submit what? Name a file by --each-line, or numbers by --array".into());
             };
             if asked.command.is_empty() {
-                return Err("which command shall run? Write it behind --".into());
+                return Err("no command to run; give it after --".into());
             }
             submit(remote, &asked, items, kind.id())
         }
         "status" => status(remote, number),
         "wait" => wait(remote, job()?, asked.timeout),
         "output" => {
-            let Asked { keep_order, follow, .. } = asked;
+            let JobRequest { keep_order, follow, .. } = asked;
             let (job, task, to) = (job()?, asked.numbers.get(1).copied(), asked.to.as_deref());
             if let Some(to) = to.filter(|to| task.is_none() && !to.contains("{}")) {
                 return Err(format!(
@@ -153,7 +154,7 @@ pub(crate) fn dispatch(name: &str, arguments: &mut lexopt::Parser) -> Result<Exi
 }
 
 /// How many numbers (job and task) a command takes at most; `None`: it is not one of these commands.
-pub(crate) fn most_numbers(name: &str) -> Option<usize> {
+pub(crate) fn max_numbers(name: &str) -> Option<usize> {
     match name {
         "submit" | "report" => Some(0),
         "status" | "wait" | "cancel" | "close" | "retry" | "forget" => Some(1),
@@ -162,8 +163,8 @@ pub(crate) fn most_numbers(name: &str) -> Option<usize> {
     }
 }
 
-fn parse(name: &str, arguments: &mut lexopt::Parser) -> Result<Result<Asked, String>, Wrong> {
-    let mut asked = Asked::default();
+fn parse(name: &str, arguments: &mut lexopt::Parser) -> Result<Result<JobRequest, String>, UsageError> {
+    let mut asked = JobRequest::default();
     while let Some(argument) = arguments.next()? {
         match argument {
             Long("each-line") if name == "submit" => {
@@ -201,7 +202,7 @@ fn parse(name: &str, arguments: &mut lexopt::Parser) -> Result<Result<Asked, Str
                     asked.command.push(word.string()?);
                 }
             }
-            Value(number) if Some(asked.numbers.len()) < most_numbers(name) => {
+            Value(number) if Some(asked.numbers.len()) < max_numbers(name) => {
                 let text = number.string()?;
                 let number = text.parse().map_err(|_| format!("\"{text}\" is no number of a job or task"))?;
                 asked.numbers.push(number);
@@ -215,8 +216,8 @@ fn parse(name: &str, arguments: &mut lexopt::Parser) -> Result<Result<Asked, Str
     Ok(Ok(asked))
 }
 
-pub(crate) fn strange(answer: &Answer) -> Error {
-    Error::other(format!("the pool has answered something else than was asked: {answer:?}"))
+pub(crate) fn unexpected(answer: &Answer) -> Error {
+    Error::other(format!("unexpected answer from the pool: {answer:?}"))
 }
 
 fn encode<T: serde::Serialize>(value: &T) -> Result<Bytes, Error> {
@@ -225,7 +226,7 @@ fn encode<T: serde::Serialize>(value: &T) -> Result<Bytes, Error> {
 
 fn submit(
     remote: &mut Remote,
-    asked: &Asked,
+    asked: &JobRequest,
     items: &Items,
     kind: pdbp_tasks::wire::KindId,
 ) -> Result<u64, Error> {
@@ -298,13 +299,13 @@ fn submit(
 fn ask_status(remote: &mut Remote, job: Option<u32>) -> Result<Status, Error> {
     match remote.ask(&Request::Status { job })? {
         Answer::Status(status) => Ok(status),
-        other => Err(strange(&other)),
+        other => Err(unexpected(&other)),
     }
 }
 
 pub(crate) fn ask_job(remote: &mut Remote, job: u32) -> Result<(Status, JobStatus), Error> {
     let mut status = ask_status(remote, Some(job))?;
-    let found = status.jobs.pop().ok_or_else(|| Error::other(format!("there is no job {job}")))?;
+    let found = status.jobs.pop().ok_or_else(|| Error::other(format!("job {job} does not exist")))?;
     Ok((status, found))
 }
 
@@ -322,7 +323,7 @@ fn status(remote: &mut Remote, job: Option<u32>) -> Result<u64, Error> {
     let mut out = BufWriter::new(io::stdout());
     writeln!(out, "{} processors, term {}", status.processors, status.term)?;
     if let Some(why) = &status.stalled {
-        writeln!(out, "nothing is handed out: the journal cannot be written: {why}")?;
+        writeln!(out, "no task is handed out, since the journal cannot be written: {why}")?;
     }
     status.refusals.iter().try_for_each(|refusal| writeln!(out, "{refusal}"))?;
     if !status.jobs.is_empty() {
@@ -390,7 +391,7 @@ fn count(remote: &mut Remote, request: &Request, what: &str) -> Result<u64, Erro
             println!("{count} tasks {what}");
             Ok(0)
         }
-        other => Err(strange(&other)),
+        other => Err(unexpected(&other)),
     }
 }
 
@@ -399,7 +400,7 @@ fn forget(remote: &mut Remote, job: u32) -> Result<u64, Error> {
     let (_, found) = ask_job(remote, job)?;
     let forgotten = match remote.ask(&Request::Forget { job }) {
         Ok(Answer::Done(count)) => count,
-        Ok(other) => return Err(strange(&other)),
+        Ok(other) => return Err(unexpected(&other)),
         Err(error) => match ask_status(remote, None)?.jobs.iter().any(|there| there.job == job) {
             true => return Err(error),
             false => found.tasks,
@@ -415,7 +416,7 @@ fn explain(remote: &mut Remote, job: u32, number: Option<u64>) -> Result<u64, Er
             print!("{text}");
             Ok(0)
         }
-        other => Err(strange(&other)),
+        other => Err(unexpected(&other)),
     }
 }
 
@@ -425,7 +426,7 @@ fn report(remote: &mut Remote, to: &str) -> Result<u64, Error> {
         match remote.ask(&Request::Spans { from: spans.len() as u64 })? {
             Answer::Spans(some) if some.is_empty() => break,
             Answer::Spans(some) => spans.extend(some),
-            other => return Err(strange(&other)),
+            other => return Err(unexpected(&other)),
         }
     }
     let fates = spans.iter().fold(HashMap::new(), |mut counts, span| {

@@ -22,30 +22,29 @@ use lexopt::prelude::*;
 use pdbp::Launch;
 
 const HELP: &str = "\
-pdbp-tasks: commands as tasks, run by whatever processors there are
+pdbp-tasks: commands as tasks, run by all available processors
 
 Usage: pdbp-tasks COMMAND …
 
-  run       Run commands here, or on all processes of an MPI job, and print what they print
+  run       Run commands here, or on all processes of an MPI job, and print their output
 
-  serve     Keep jobs in a file, and hand their commands to whoever works
-  work      Run commands for a pool: as many processes as you like, whenever you like; kill any of them
+  serve     Keep jobs in a file, and hand their commands to workers
+  work      Run commands for a pool; any number of processes may join and be killed at any time
   submit    Add a job to a pool
-  status    Show how far jobs are
+  status    Show the progress of jobs
   wait      Wait until a job is over
-  output    Print what the commands of a job have printed
+  output    Print the output of a job's commands
   cancel    Stop a job
-  close     Say that nothing more is added to a job
-  retry     Run commands again that have failed
-  forget    Remove a job and what its commands have printed
-  explain   Say why a job, or a command of it, is not over
-  report    Write a page that shows who has run what when
+  close     Declare that a job is complete: nothing more will be added
+  retry     Run failed commands again
+  forget    Remove a job and the output of its commands
+  explain   Show why a job, or one of its commands, is not over
+  report    Write a page that shows which processor ran what, and when
 
-`pdbp-tasks COMMAND --help` says more. Exit codes: 0 it went well, 1 some commands failed, or it could not be done, 2 the command line cannot be
-used.
+See `pdbp-tasks COMMAND --help`. Exit codes: 0 success, 1 some commands failed, or an error occurred, 2 invalid command line.
 ";
 
-type Wrong = Box<dyn std::error::Error + Send + Sync>;
+type UsageError = Box<dyn std::error::Error + Send + Sync>;
 
 /// What to print if this argument asks for help or the version.
 fn help_or_version(argument: &lexopt::Arg<'_>, help: &str) -> Option<String> {
@@ -73,7 +72,7 @@ fn main() -> ExitCode {
 
 /// # Errors
 /// The command line is not valid.
-fn dispatch(mut arguments: lexopt::Parser, is_first: bool) -> Result<ExitCode, Wrong> {
+fn dispatch(mut arguments: lexopt::Parser, is_first: bool) -> Result<ExitCode, UsageError> {
     let show = |text: &str| {
         if is_first {
             // The reader may have closed the pipe after seeing enough.
@@ -87,7 +86,11 @@ fn dispatch(mut arguments: lexopt::Parser, is_first: bool) -> Result<ExitCode, W
             Some(text) => return show(&text),
             None => return Err(other.unexpected().into()),
         },
-        None => return Err("which command? There are run, serve, work, submit, status and more".into()),
+        None => {
+            return Err(
+                "no command given; use run, serve, work, submit, status or another that --help lists".into(),
+            );
+        }
     };
     match &*name {
         guard::NAME => Ok(guard::guard()),
@@ -98,16 +101,13 @@ fn dispatch(mut arguments: lexopt::Parser, is_first: bool) -> Result<ExitCode, W
         #[cfg(feature = "net")]
         "serve" | "work" => pool::dispatch(&name, &mut arguments),
         #[cfg(feature = "net")]
-        name if jobs::most_numbers(name).is_some() => jobs::dispatch(name, &mut arguments),
+        name if jobs::max_numbers(name).is_some() => jobs::dispatch(name, &mut arguments),
         #[cfg(not(feature = "net"))]
         "serve" | "work" | "submit" | "status" | "wait" | "output" | "cancel" | "close" | "retry"
         | "forget" | "explain" | "report" => {
             Err(format!("this program was built without `{name}`; build it with `--features net`").into())
         }
-        other => Err(format!(
-            "unknown command \"{other}\"; there is run, and `pdbp-tasks --help` lists the others"
-        )
-        .into()),
+        other => Err(format!("unknown command \"{other}\"; `pdbp-tasks --help` lists the commands").into()),
     }
 }
 

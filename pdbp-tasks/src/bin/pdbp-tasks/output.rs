@@ -8,7 +8,7 @@ use pdbp_tasks::Error;
 use pdbp_tasks::net::{Answer, By, Remote, Request, ResultOf};
 
 use crate::execute::Output;
-use crate::jobs::{ask_job, strange};
+use crate::jobs::{ask_job, unexpected};
 use crate::run::print_one;
 
 /// Which outputs of a job to print, and where.
@@ -65,7 +65,7 @@ impl Printed<'_> {
                 return Ok(failed);
             }
             let why = if task >= found.tasks && (found.cancelled || !found.open) {
-                format!("there is no task {task} in job {job}, which has {}: from 0 on", found.tasks)
+                format!("task {task} does not exist in job {job}, which has {}, numbered from 0", found.tasks)
             } else if found.cancelled && (over || !results.is_empty()) {
                 // For a cancelled job, tasks that had not ended are left out.
                 format!("task {task} had not ended when job {job} was cancelled")
@@ -88,7 +88,7 @@ impl Printed<'_> {
     ) -> Result<(u64, bool, Vec<ResultOf>), Error> {
         match remote.ask(&Request::Read { job: self.job, by, from, most })? {
             Answer::Results { next, over, results } => Ok((next, over, results)),
-            other => Err(strange(&other)),
+            other => Err(unexpected(&other)),
         }
     }
 

@@ -13,7 +13,7 @@ use pdbp_tasks::{Error, Limits, Resources};
 use crate::child::GRACE;
 use crate::execute::{self, Output};
 use crate::items::duration;
-use crate::{Wrong, ended, help_or_version, signals};
+use crate::{UsageError, ended, help_or_version, signals};
 
 const SERVE: &str = "\
 pdbp-tasks serve: keeps jobs in a file, and hands their commands to whoever works
@@ -74,7 +74,7 @@ pub(crate) struct Reach {
 
 impl Reach {
     /// Takes an option, if it is one of these.
-    pub(crate) fn take(&mut self, name: &str, arguments: &mut lexopt::Parser) -> Result<bool, Wrong> {
+    pub(crate) fn take(&mut self, name: &str, arguments: &mut lexopt::Parser) -> Result<bool, UsageError> {
         match name {
             "token-file" => self.token_file = Some(arguments.value()?.into()),
             "plain" => self.plain = true,
@@ -85,7 +85,7 @@ impl Reach {
 
     /// # Errors
     /// No token is given: on a machine with several users anybody can reach the loopback.
-    pub(crate) fn builder(&self) -> Result<Builder, Wrong> {
+    pub(crate) fn builder(&self) -> Result<Builder, UsageError> {
         let builder = Builder::from_env()?;
         let builder = match &self.token_file {
             Some(file) => builder.token_file(file.clone()),
@@ -98,7 +98,7 @@ impl Reach {
     }
 
     /// As [`builder`](Self::builder), for a process that joins.
-    pub(crate) fn joins(&self) -> Result<Builder, Wrong> {
+    pub(crate) fn joins(&self) -> Result<Builder, UsageError> {
         let address = self
             .address
             .clone()
@@ -107,7 +107,7 @@ impl Reach {
     }
 }
 
-pub(crate) fn dispatch(name: &str, arguments: &mut lexopt::Parser) -> Result<ExitCode, Wrong> {
+pub(crate) fn dispatch(name: &str, arguments: &mut lexopt::Parser) -> Result<ExitCode, UsageError> {
     let parsed = if name == "serve" { serve(arguments)? } else { work(arguments)? };
     Ok(match parsed {
         Ok(result) => ended(result.map(|()| 0)),
@@ -118,7 +118,7 @@ pub(crate) fn dispatch(name: &str, arguments: &mut lexopt::Parser) -> Result<Exi
     })
 }
 
-type Ran = Result<Result<Result<(), Error>, String>, Wrong>;
+type Ran = Result<Result<Result<(), Error>, String>, UsageError>;
 
 fn serve(arguments: &mut lexopt::Parser) -> Ran {
     let mut reach = Reach::default();
@@ -212,7 +212,7 @@ fn work(arguments: &mut lexopt::Parser) -> Ran {
     Ok(Ok(program.work(builder, &working, &stop, &say)))
 }
 
-fn when_lost(text: &str) -> Result<WhenLost, Wrong> {
+fn when_lost(text: &str) -> Result<WhenLost, UsageError> {
     match text.split_once('=') {
         None if text == "wait" => Ok(WhenLost::Wait(Duration::from_secs(600))),
         None if text == "finish" => Ok(WhenLost::Finish),

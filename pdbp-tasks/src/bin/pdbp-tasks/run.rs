@@ -13,7 +13,7 @@ use pdbp_tasks::{Done, Error, Job, Kind, New, Resources};
 use crate::execute::{self, Output, Template};
 use crate::guard::Commands;
 use crate::items::{self, Items, lines};
-use crate::{Wrong, help_or_version, signals};
+use crate::{UsageError, help_or_version, signals};
 
 const HELP: &str = "\
 pdbp-tasks run: runs commands on all processors
@@ -60,7 +60,7 @@ pub(crate) struct Options {
 }
 
 /// Parses the options; the inner error is a text to print instead of running.
-pub(crate) fn parse(arguments: &mut lexopt::Parser) -> Result<Result<Options, String>, Wrong> {
+pub(crate) fn parse(arguments: &mut lexopt::Parser) -> Result<Result<Options, String>, UsageError> {
     let (mut items, mut slots) = (None, None);
     let (mut keep_order, mut retries, mut command) = (false, 0, Vec::new());
     let (mut needs, mut offer, mut limit_ms) = (Resources::none(), Resources::none(), 0);
@@ -88,7 +88,7 @@ pub(crate) fn parse(arguments: &mut lexopt::Parser) -> Result<Result<Options, St
     }
     let items = items.ok_or("run what? Name a file by --each-line, or numbers by --array")?;
     if command.is_empty() {
-        return Err("which command shall run? Write it behind --".into());
+        return Err("no command to run; give it after --".into());
     }
     let template = Template { words: command, retries, limit_ms };
     Ok(Ok(Options { items, keep_order, slots, needs, offer, template }))

@@ -42,7 +42,7 @@ pub(crate) fn stop_commands(commands: Arc<Commands>, last: impl FnOnce() + Send 
             let _ = flag::register_conditional_default(signal, Arc::new(AtomicBool::new(true)));
         }
         commands.stop();
-        commands.await_none();
+        commands.wait_until_none();
         last();
         let _ = emulate_default_handler(signal);
     };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{NOW, WORKER, begun, job_of, said, sub_task, sync, world};
-use crate::durable::{AWAITED, Durable, Out};
+use crate::durable::{AWAITED, Durable, Output};
 use crate::pool::Processor;
 use crate::resources::Resources;
 use crate::store::Memory;
@@ -16,7 +16,7 @@ fn given(durable: &mut Durable, to: Processor, term: u32, at: Duration) -> Optio
     durable.receive(at, to, Up::Report { term, first: 0, room: 1, results: Vec::new() });
     let out: Vec<_> = std::iter::from_fn(|| durable.poll(at)).collect();
     out.into_iter().find_map(|out| match out {
-        Out::Down(of, Down::Tasks(mut tasks)) if of == to => tasks.pop(),
+        Output::Down(of, Down::Tasks(mut tasks)) if of == to => tasks.pop(),
         _ => None,
     })
 }

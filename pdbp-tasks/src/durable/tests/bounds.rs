@@ -31,7 +31,7 @@ fn inputs_that_are_too_long_are_refused_or_end_their_task_and_the_text_names_the
     add(&mut durable, 0, vec![Chunk { prefix: Bytes::from(vec![1; 50]), ..plain(51) }]);
     sync(&mut store, &mut durable);
     let text = format!("{:?}", said(&mut durable));
-    assert!(text.contains("101 bytes is too long: 100 are the most; write it as a `Large`"), "{text}");
+    assert!(text.contains("101 bytes exceeds the limit of 100; write it as a `Large`"), "{text}");
     let joined = Chunk { join: Some(vec![0, 1, 1]), ..plain(1) };
     add(&mut durable, 0, vec![plain(1), plain(1), joined, Chunk { after: vec![2], ..plain(1) }]);
     ask(&mut durable, Request::Close { job: 0 });

@@ -164,12 +164,12 @@ fn what_cannot_be_together_is_damage() {
     let saved = fill(&folder.path().join("jobs"));
     type Damage = fn(&mut Saved);
     let broken: [(&str, Damage); 6] = [
-        ("no job 0", |saved| saved.jobs.clear()),
+        ("job 0 does not exist", |saved| saved.jobs.clear()),
         ("begin with 1, not 0", |saved| saved.added[0].1 = 1),
         ("tasks of job 0", |saved| saved.added[0].2 = Bytes::from(&[1, 2, 3][..])),
         ("task 77", |saved| saved.ended[0].1 = 77),
         ("ended as number", |saved| saved.ended[0].2.position = u64::MAX),
-        ("which nobody has added", |saved| {
+        ("which was never added", |saved| {
             let mut step = saved.steps[0].clone();
             if let crate::pool::Step::Took { name, .. } = &mut step {
                 name.sub = 12345;

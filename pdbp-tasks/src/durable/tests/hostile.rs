@@ -116,14 +116,14 @@ proptest! {
             durable.receive(NOW, HOSTILE, up);
         }
         let (mut results, mut first, mut ended, mut rest) = (Vec::new(), 0, 0, ups.into_iter());
-        let mut strange = |durable: &mut crate::durable::Durable| {
+        let mut unexpected = |durable: &mut crate::durable::Durable| {
             for up in rest.by_ref().take(5) {
                 durable.receive(NOW, HOSTILE, up.clone());
                 durable.receive(NOW, HOSTILE, up);
             }
         };
         for _ in 0..200 {
-            strange(&mut durable);
+            unexpected(&mut durable);
             let sent: Vec<Submission> = std::mem::take(&mut results);
             let count = sent.len() as u64;
             durable.receive(NOW, WORKER, Up::Report { term: 1, first, room: 1, results: sent.clone() });

@@ -32,8 +32,8 @@ fn read(durable: &mut super::super::Durable, from: u64) -> (Vec<u64>, u64, bool)
     said(durable);
     ask(durable, Request::Read { job: 0, by: By::Completion, from, most: 100 });
     let reading = std::iter::from_fn(|| durable.poll(NOW)).find_map(|out| match out {
-        super::super::Out::Read(_, reading) => Some(reading),
-        super::super::Out::Down(..) => None,
+        super::super::Output::Read(_, reading) => Some(reading),
+        super::super::Output::Down(..) => None,
     });
     let reading = reading.unwrap();
     let numbers = reading.items.iter().map(|(number, _)| *number).collect();

@@ -7,7 +7,7 @@ mod small;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::super::{Durable, Group, Out};
+use super::super::{Durable, Group, Output};
 use crate::pool::{Flaw, Limits, Processor};
 use crate::resources::Resources;
 use crate::store::{Change, Memory, Reader, Store};
@@ -305,8 +305,8 @@ impl World {
         }
         while let Some(out) = self.pool.poll(self.now) {
             match out {
-                Out::Down(to, down) if to == CLIENT => self.client.down.push_back(down),
-                Out::Down(to, down) => {
+                Output::Down(to, down) if to == CLIENT => self.client.down.push_back(down),
+                Output::Down(to, down) => {
                     let Some(place) = self.hosts.iter().position(|host| host.processor == to) else {
                         continue;
                     };
@@ -317,7 +317,7 @@ impl World {
                     }
                     self.hosts[place].down.push_back(down);
                 }
-                Out::Read(_, reading) => {
+                Output::Read(_, reading) => {
                     let (mut next, mut results) = (reading.from, Vec::new());
                     for (number, behind) in &reading.items {
                         let ended = self

@@ -90,14 +90,14 @@ fn what_a_result_names_is_there_after_a_kill_at_any_moment_and_what_other_runs_w
     store.commit(&[Change::Keeps(NAME, vec![first]), ended(0, 7)]).unwrap();
     assert_eq!(place.files(), [format!("0.{first}")]);
     let late = write(&store.folder, LargeBy::Task(NAME), 0, 0, b"late").unwrap_err();
-    assert!(late.to_string().contains("not wanted any more"), "{late}");
+    assert!(late.to_string().contains("no longer needed"), "{late}");
     assert!(write(&store.folder, LargeBy::Task(NAME), other, 3, b"late").is_err());
     let (folder, mut store) = place.pool();
     assert_eq!(read(&folder, first).unwrap(), b"onetwo");
     store.commit(&[Change::Forget(0)]).unwrap();
     assert!(place.files().is_empty() && read(&folder, first).is_err());
     let error = write(&folder, LargeBy::Client(0), 0, 0, b"x").unwrap_err().to_string();
-    assert!(error.contains("there is no job 0 that takes them"), "{error}");
+    assert!(error.contains("job 0 does not accept them"), "{error}");
 }
 
 #[test]

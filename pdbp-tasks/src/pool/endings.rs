@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::tasks::{Edge, Ended, Entry, Input, State};
-use super::{Came, Flaw, Kept, Outcome, Pool, Processor, TaskError};
+use super::{Flaw, Kept, Origin, Outcome, Pool, Processor, TaskError};
 use crate::timeline::Fate;
 use crate::wire::{Bytes, Down, TaskId};
 
@@ -11,7 +11,7 @@ impl Pool {
     /// Ends a task, and with it those that can no longer run.
     pub(super) fn end(&mut self, task: TaskId, result: Ended) {
         if let Err(error) = &result {
-            self.note_failed(task, error);
+            self.record_failed(task, error);
         }
         let mut over = vec![(task, result)];
         while let Some((task, result)) = over.pop() {
@@ -47,7 +47,7 @@ impl Pool {
         if let State::Waiting { edges } = &mut entry.state {
             *edges = if early { 0 } else { *edges - 1 };
         }
-        self.ready_if_free(edge.waits, Came::Unlocked);
+        self.ready_if_free(edge.waits, Origin::Unlocked);
     }
 
     fn give_outcome(&mut self, entry: &Entry, result: Ended) {
@@ -66,7 +66,7 @@ impl Pool {
             *kept = Kept::Over(result);
             return;
         }
-        self.keep_unread(entry.job, Outcome { number, result });
+        self.push_unread(entry.job, Outcome { number, result });
     }
 
     /// Takes a task out of the table. All its holders, except the one that has submitted it, are told to drop it.
@@ -78,7 +78,7 @@ impl Pool {
                 known.held = known.held.saturating_sub(1);
             }
             let is_taken = Some(holder.processor) == submitted;
-            self.note_span(task, holder, if is_taken { Fate::Taken } else { Fate::Dropped });
+            self.record_span(task, holder, if is_taken { Fate::Taken } else { Fate::Dropped });
             if !is_taken {
                 self.notices.push_back((holder.processor, Down::Drop(task)));
             }

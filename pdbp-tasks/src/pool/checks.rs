@@ -16,7 +16,7 @@ const COPY_UNKNOWN: Duration = Duration::from_secs(60);
 /// No task is copied sooner.
 const COPY_LEAST: Duration = Duration::from_millis(10);
 /// Least and most time between two checks.
-pub(super) const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+pub(super) const CHECK_INTERVAL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
 impl Pool {
     /// The job of a task that a processor may be running.
@@ -37,17 +37,17 @@ impl Pool {
     }
 
     /// Runs the periodic checks.
-    pub(super) fn look(&mut self, now: Duration) {
-        self.next_look = now + LOOK.1;
+    pub(super) fn check(&mut self, now: Duration) {
+        self.next_check = now + CHECK_INTERVAL.1;
         if self.limited > 0 {
             self.take_from_overdue(now);
-            self.next_look = now + 10 * LOOK.0;
+            self.next_check = now + 10 * CHECK_INTERVAL.0;
         }
         self.refuse_unoffered(now);
-        self.look_at_trouble(now);
+        self.end_pauses(now);
         if !self.parked.is_empty() && !self.is_paused() && self.peek(PLAIN).is_none() {
             let next = self.copy(now);
-            self.next_look = self.next_look.min(next).max(now + LOOK.0);
+            self.next_check = self.next_check.min(next).max(now + CHECK_INTERVAL.0);
         }
     }
 
@@ -65,7 +65,7 @@ impl Pool {
     /// behind it in its processor to any. Returns when the next copy is due.
     fn copy(&mut self, now: Duration) -> Duration {
         let running = self.running();
-        let (mut due, mut next) = (Vec::new(), now + LOOK.1);
+        let (mut due, mut next) = (Vec::new(), now + CHECK_INTERVAL.1);
         for row in self.table.rows().filter(|row| !row.copied) {
             let ([Some(holder), None] | [None, Some(holder)]) = row.holders else { continue };
             let may_once = self.has(Flaw::CopiesOnce);
