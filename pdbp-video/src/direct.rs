@@ -57,7 +57,7 @@ pub fn run(
             outcome.arrivals.append(&mut worker.arrivals);
             outcome.faults.append(&mut worker.faults);
         }
-        tell(observer, &outcome, before);
+        report(observer, &outcome, before);
         observer.pass(&outcome.end_pass(PassTime { start_ns, end_ns: clock.now_ns() }));
     }
     outcome.work.total_ns = process_cpu_ns() - cpu;
@@ -82,7 +82,7 @@ pub fn run(
 }
 
 /// Reports what a pass has brought: the scores and faults beyond these numbers.
-fn tell(observer: &dyn Observer, outcome: &Outcome, (arrivals, faults): (usize, usize)) {
+fn report(observer: &dyn Observer, outcome: &Outcome, (arrivals, faults): (usize, usize)) {
     observer.scored(outcome.arrivals.get(arrivals..).unwrap_or_default());
     outcome.faults.iter().skip(faults).for_each(|fault| observer.fault(fault));
 }
@@ -150,7 +150,8 @@ impl Worker {
     ) {
         if mode == Mode::Live {
             let mut followers = core::mem::take(&mut self.followers);
-            let Ok(()) = attend(LIVE_PASS, || Ok::<_, Infallible>(self.look(streams, &mut followers, pass)));
+            let Ok(()) =
+                attend(LIVE_PASS, || Ok::<_, Infallible>(self.poll_live(streams, &mut followers, pass)));
             observer.done(followers.len() as u64);
             self.followers = followers;
             return;
@@ -187,7 +188,7 @@ impl Worker {
     }
 
     /// Shows what live sources have sent. Returns how many pictures.
-    fn look(&mut self, streams: &Streams, followers: &mut [(StreamNo, Follower)], pass: u32) -> usize {
+    fn poll_live(&mut self, streams: &Streams, followers: &mut [(StreamNo, Follower)], pass: u32) -> usize {
         let mut found = 0;
         for (stream, follower) in followers {
             let Some((clip, source)) = streams.live(*stream) else { continue };

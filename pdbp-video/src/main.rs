@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         // All processes of a job have the same command line; the first one reports what is wrong with it.
         Err(error) => {
             match launch {
-                Some(Launch { rank: 1.., .. }) if error.use_stderr() => let_first_speak(),
+                Some(Launch { rank: 1.., .. }) if error.use_stderr() => let_first_report(),
                 Some(Launch { rank: 1.., .. }) => {}
                 // Nothing can be done if the message cannot be written.
                 _ => drop(error.print()),
@@ -47,8 +47,8 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             match launch {
-                Some(Launch { rank: 1.., .. }) if is_said_by_first(&*error) => let_first_speak(),
-                Some(Launch { rank, .. }) if !is_said_by_first(&*error) => {
+                Some(Launch { rank: 1.., .. }) if is_reported_by_first(&*error) => let_first_report(),
+                Some(Launch { rank, .. }) if !is_reported_by_first(&*error) => {
                     eprintln!("pdbp-video: rank {rank}: {error}")
                 }
                 _ => eprintln!("pdbp-video: {error}"),
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
 }
 
 /// Whether the first process of a job has the same error, or knows its cause.
-fn is_said_by_first(error: &(dyn Error + Send + Sync + 'static)) -> bool {
+fn is_reported_by_first(error: &(dyn Error + Send + Sync + 'static)) -> bool {
     matches!(error.downcast_ref(), Some(StartError::NoMpi { .. } | StartError::Config(_)))
         || matches!(error.downcast_ref(), Some(SetupError::NodesOfJob { .. } | SetupError::DirectJob { .. }))
         || error.downcast_ref().is_some_and(PipelineError::is_of_another)
@@ -67,7 +67,7 @@ fn is_said_by_first(error: &(dyn Error + Send + Sync + 'static)) -> bool {
 
 /// Gives the first process time to report. Launchers end all processes of a job when one has failed, including the one with the message, which may
 /// be late on a busy machine. Once that process has failed, they end this one, too, and nobody waits.
-fn let_first_speak() {
+fn let_first_report() {
     thread::sleep(Duration::from_secs(5));
 }
 
@@ -147,12 +147,12 @@ fn show(cli: &Cli, setup: &Setup, cluster: Option<&Cluster>, title: String, outc
     }
     let transport = ("Transport".to_owned(), transport(cluster, &setup.side));
     let written = write_files(cli, (&streams, setup), title, transport, outcome);
-    let measured = say_what_is_missing(setup, outcome);
+    let measured = report_missing(setup, outcome);
     if written && measured { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Reports at the end, where it is seen, what was not measured. Returns whether everything was.
-fn say_what_is_missing(setup: &Setup, outcome: &Outcome) -> bool {
+fn report_missing(setup: &Setup, outcome: &Outcome) -> bool {
     let count = |number: usize| pdbp_plots::count(number as u64);
     if outcome.arrivals.is_empty() {
         eprintln!("pdbp-video: no stream gave a picture that could be analysed");

@@ -183,7 +183,7 @@ impl Builder {
             Kind::Vps | Kind::Sps | Kind::Pps | Kind::Prefix => {
                 self.close_picture();
                 self.extend(range);
-                self.note_parameters(kind, range, payload);
+                self.record_parameters(kind, range, payload);
             }
             // Belongs to the picture before, if there is one.
             Kind::Other => {
@@ -194,7 +194,7 @@ impl Builder {
         }
     }
 
-    fn note_parameters(&mut self, kind: Kind, range: &Range<usize>, payload: &[u8]) {
+    fn record_parameters(&mut self, kind: Kind, range: &Range<usize>, payload: &[u8]) {
         let mut bits = Bits::new(payload);
         match kind {
             Kind::Vps => _ = bits.bits(4).map(|id| self.vps.insert(id, range.clone())),

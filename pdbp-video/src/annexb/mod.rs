@@ -179,13 +179,13 @@ impl Builder<'_> {
                     self.close();
                 }
                 self.extend(nal);
-                self.note_parameters(nal, payload);
+                self.record_parameters(nal, payload);
             }
             NalKind::Other => {}
         }
     }
 
-    fn note_parameters(&mut self, nal: &Nal, payload: &[u8]) {
+    fn record_parameters(&mut self, nal: &Nal, payload: &[u8]) {
         match nal.kind {
             NalKind::Sps => {
                 let Some(sps) = params::sps(payload) else { return };

@@ -22,31 +22,31 @@ use pdbp_video::elastic::{self, Kinds, Total};
 #[derive(Debug, Parser)]
 #[command(name = "pdbp-clips", version)]
 struct Cli {
-    /// Files or folders of .h264 or .mp4 files and the like; without any the bundled clips
+    /// Files or folders of .h264, .mp4 and similar files; by default the bundled clips
     paths: Vec<PathBuf>,
-    /// The table to write; - is the standard output
+    /// The table to write; - for standard output
     #[arg(long, value_name = "FILE", default_value = "clips.csv")]
     csv: PathBuf,
-    /// What decodes here: libav (libavcodec, loaded when it is there), openh264 (part of the program), auto, or the path of a
-    /// libavcodec. Tables of undamaged files without B pictures are the same
+    /// The decoder: libav (libavcodec, loaded if available), openh264 (part of the program), auto, or the path of a
+    /// libavcodec. All give the same table for undamaged files without B pictures
     #[arg(long, value_name = "NAME", default_value_t)]
     decoder: Wanted,
-    /// The largest pictures that are decoded here, in samples; a piece with larger ones is reported and not measured
+    /// The largest pictures to decode, in samples; a piece with larger ones is reported and not measured
     #[arg(long, value_name = "WIDTHxHEIGHT", default_value_t)]
     largest: Largest,
-    /// Pieces at a time: of each process that computes [default: one per processor; one in a process of an MPI job]
+    /// Pieces that each computing process measures at a time [default: one per processor; one in a process of an MPI job]
     #[arg(long, value_name = "N")]
     slots: Option<usize>,
-    /// Give a piece up when so many processes have died while they measured it and nothing else
+    /// Give up a piece after this many processes have died while measuring only it
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     crashes: u16,
-    /// Where this process computes: begin once this file exists, and stay in reserve until then
+    /// If this process computes: stay in reserve until this file exists
     #[arg(long, value_name = "FILE")]
     join_when: Option<PathBuf>,
-    /// Write a page that shows which processor has measured what, and what was lost
+    /// Write a page that shows which processor measured what, and what was lost
     #[arg(long, value_name = "FILE.html")]
     timeline: Option<PathBuf>,
-    /// Print neither bar nor summary
+    /// Print no progress bar and no summary
     #[arg(short, long)]
     quiet: bool,
 }

@@ -19,11 +19,11 @@ use crate::measure::{NoGpu, Place, Wanted};
 use crate::plan::{Layout, Mode, Plan, Side};
 use crate::streams::Streams;
 
-/// What the exit status says.
+/// The meaning of the exit status.
 const STATUS: &str = "\
-Exit status: 0 if everything was measured. 1 if something was not: a file or folder that cannot be used, which is found before
-anything is measured and ends the run unless there is --keep-going, or a picture that cannot be decoded, which ends no run; and
-for any other error. 2 for a command line that makes no sense. What was not measured is listed on the standard error output.";
+Exit status: 0 if everything was measured; 1 if a file or folder could not be used (which ends the run before it measures
+anything, unless --keep-going is given), if a picture could not be decoded (the run continues), or for any other error; 2 for
+an invalid command line. Whatever was not measured is listed on standard error.";
 
 /// Watches many H.264 streams: decodes them on some nodes of a cluster, sends the frames to others, which restore them to
 /// RGB and measure blur, blockiness and smoothness, and collects the scores.
@@ -33,29 +33,29 @@ for any other error. 2 for a command line that makes no sense. What was not meas
 #[derive(Debug, Clone, Parser)]
 #[command(name = "pdbp-video", version, max_term_width = 100, after_help = STATUS)]
 pub struct Cli {
-    /// H.264 and H.265 byte streams (.h264, .264, .avc, .h265, .265, .hevc), MP4 files with H.264, what libavformat reads
-    /// where it is there (.mkv, .webm, .ts, .mts, H.265 in MP4), or folders of them; none: the bundled clips.
-    /// Or live sources, all pictures of which are measured as they come: rtsp://HOST/PATH (rtspu:// for packets over UDP), where the host may be
-    /// USER:PASSWORD@HOST:PORT, rtp://ADDRESS:PORT for RTP over UDP (with ?codec=h265 behind it for H.265), and session descriptions (.sdp).
+    /// H.264 and H.265 byte streams (.h264, .264, .avc, .h265, .265, .hevc), MP4 files with H.264, files that libavformat
+    /// reads, where available (.mkv, .webm, .ts, .mts, H.265 in MP4), or folders of them; by default the bundled clips.
+    /// Or live sources, whose pictures are all measured as they arrive: rtsp://HOST/PATH (rtspu:// for packets over UDP), where the host may be
+    /// USER:PASSWORD@HOST:PORT, rtp://ADDRESS:PORT for RTP over UDP (append ?codec=h265 for H.265), and session descriptions (.sdp).
     #[arg(value_name = "FILE|FOLDER|URL")]
     pub paths: Vec<PathBuf>,
 
-    /// Measure the files and folders that can be used when others cannot; these are listed at the end, and the exit status is 1
-    /// all the same.
+    /// Measure the usable files and folders even if others cannot be used; these are listed at the end, and the exit status is
+    /// still 1.
     #[arg(short, long)]
     pub keep_going: bool,
 
-    /// Number of concurrent streams; clips are used again to reach it [default: 2520; each live source is one].
+    /// Number of concurrent streams; clips are repeated as needed [default: 2520; each live source is one].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     pub streams: Option<u32>,
 
-    /// Nodes of the cluster: the first half decodes, the second half analyses. 0: without transport, for comparison [default: 4,
+    /// Nodes of the cluster: the first half decodes, the second half analyses. 0: no transport, for comparison [default: 4,
     /// with --decode-in and --analyse-in 2; over MPI each process is a node].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=1024))]
     pub nodes: Option<u16>,
 
     /// What connects the nodes: threads of this process (local), or the processes of a job (mpi) [default: the setting
-    /// `transport`, which is auto unless PDBP_TRANSPORT says otherwise: mpi under a launcher such as mpirun, else local].
+    /// `transport`, which is auto unless PDBP_TRANSPORT sets another: mpi under a launcher such as mpirun, else local].
     #[arg(long, value_enum)]
     pub transport: Option<TransportChoice>,
 
@@ -67,11 +67,11 @@ pub struct Cli {
     #[arg(long)]
     pub continuous: bool,
 
-    /// Only say what a live decoder takes and how many streams have room, measured now. Status 0 if all do.
+    /// Only measure the memory of a live decoder, and print how many streams fit. Exit status 0 if all do.
     #[arg(long, requires = "continuous")]
     pub room: bool,
 
-    /// Decode some pictures of each clip before the first pass, and send these again and again: for links that are faster than
+    /// Decode some pictures of each clip before the first pass, and send them repeatedly: for links that are faster than
     /// decoding.
     #[arg(long, conflicts_with = "continuous")]
     pub replay: bool,
@@ -84,35 +84,34 @@ pub struct Cli {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub decoders: Option<u16>,
 
-    /// What decodes: libav (libavcodec, which is loaded when it is there and takes half of the time and less than half of the memory), openh264
-    /// (part of the program), auto (libav where it is there, else openh264), nvdec (the decoder of an NVIDIA GPU, by its driver's
-    /// libnvcuvid), or the path of a libavcodec. All give the same pictures, but for B pictures, of which openh264 gets some samples slightly
+    /// The decoder: libav (libavcodec, loaded if available; takes half of the time and less than half of the memory), openh264
+    /// (part of the program), auto (libav if available, else openh264), nvdec (the decoder of an NVIDIA GPU, by its driver's
+    /// libnvcuvid), or the path of a libavcodec. All give the same pictures, except that openh264 gets some samples of B pictures slightly
     /// wrong.
     #[arg(long, value_name = "auto|libav|openh264|nvdec|PATH", default_value_t)]
     pub decoder: decode::Wanted,
 
-    /// Put decoders into processes of their own, one for each decoding thread: one that crashes then takes no more along than pictures until the
-    /// next key picture. Linux only; a key picture takes about 1.3 times, another
-    /// about 3 times as long to decode.
+    /// Run the decoders of each decoding thread in a separate process: a crash then loses only the pictures until the next key picture.
+    /// Linux only; a key picture takes about 1.3 times as long to decode, any other about 3 times.
     #[arg(long)]
     pub isolate: bool,
 
-    /// The largest pictures that are decoded, in samples; files and sources with larger ones are refused. A stream of a few bytes could ask for
-    /// gigabytes otherwise.
+    /// The largest pictures to decode, in samples; files and sources with larger ones are refused. Otherwise a stream of a few bytes could
+    /// demand gigabytes.
     #[arg(long, value_name = "WIDTHxHEIGHT", default_value_t)]
     pub largest: decode::Largest,
 
-    /// MiB of coded pictures that all live sources of a process may hold together: those that wait for their decoders, what comes in, and with
-    /// --serve the last key picture of each [default: a quarter of what is available].
+    /// MiB of coded pictures that all live sources of a process may hold together: those waiting for decoders, those arriving, and with
+    /// --serve the last key picture of each [default: a quarter of the available memory].
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
     pub live_memory: Option<u32>,
 
-    /// Where frames are analysed. The devices that CUDA_VISIBLE_DEVICES leaves are shared by the analysing nodes in turn.
+    /// Where frames are analysed. The devices visible through CUDA_VISIBLE_DEVICES are assigned to the analysing nodes in turn.
     #[arg(long, value_enum, default_value_t = Wanted::Auto)]
     pub analyse: Wanted,
 
     /// Only analyse: the pictures are decoded in another cluster, of that name, which is joined to this one by a trunk (settings `grid`, `listen`,
-    /// `trunks`) and runs with --analyse-in. All other options are to be the same there; this one has the table.
+    /// `trunks`) and runs with --analyse-in. All other options must be the same there; this cluster prints the table.
     #[cfg(feature = "net")]
     #[arg(long, value_name = "CLUSTER", conflicts_with = "analyse_in")]
     pub decode_in: Option<String>,
@@ -122,8 +121,8 @@ pub struct Cli {
     #[arg(long, value_name = "CLUSTER", conflicts_with_all = ["serve", "report", "csv"])]
     pub analyse_in: Option<String>,
 
-    /// Show a page that follows the run in a browser: http://127.0.0.1:8080/. Port 0 takes any that is free. Nobody is asked who he is: let it
-    /// listen where only those can connect who may see the pictures.
+    /// Show a page that follows the run in a browser: http://127.0.0.1:8080/. Port 0 picks a free one. There is no authentication: listen
+    /// only where everyone who can connect may see the pictures.
     #[arg(long, value_name = "IP:PORT")]
     pub serve: Option<String>,
 
@@ -135,7 +134,7 @@ pub struct Cli {
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
 
-    /// Print no progress bar and no table, only what went wrong.
+    /// Print no progress bar and no table, only errors.
     #[arg(short, long)]
     pub quiet: bool,
 }
@@ -192,11 +191,11 @@ impl TransportChoice {
 pub enum SetupError {
     /// None of the given files and folders has a usable stream.
     #[error(
-        "nothing to analyse: none of the {0} files or folders given has a usable H.264 stream (see above)"
+        "nothing to analyse: none of the {0} given files or folders has a usable H.264 stream (see above)"
     )]
     NoClips(usize),
     /// A file or folder cannot be used, and the others were not wanted without it.
-    #[error("{first}{}. Nothing was measured: mend or leave out what cannot be used, or measure the rest with --keep-going", more(*others))]
+    #[error("{first}{}. Nothing was measured: repair or omit what cannot be used, or measure the rest with --keep-going", more(*others))]
     Unusable {
         /// The first.
         first: String,
@@ -212,7 +211,7 @@ pub enum SetupError {
         found: String,
     },
     /// A number of nodes for a cluster that has one per process.
-    #[error("--nodes {nodes}: each of the {ranks} processes is a node; leave --nodes away")]
+    #[error("--nodes {nodes}: each of the {ranks} processes is a node; omit --nodes")]
     NodesOfJob {
         /// Nodes asked for.
         nodes: u16,
@@ -220,12 +219,12 @@ pub enum SetupError {
         ranks: usize,
     },
     /// No transport, and another cluster.
-    #[error("--nodes 0 is a run without transport, and has no other cluster; leave --nodes away")]
+    #[error("--nodes 0 runs without transport, so it cannot use another cluster; omit --nodes")]
     DirectSide,
     /// No transport, in several processes.
     #[error(
-        "--nodes 0 is a run without transport, in one process, and the launcher has started {ranks}; start it by itself, \
-         or leave --nodes away"
+        "--nodes 0 runs in one process without transport, but the launcher has started {ranks}; start the program without \
+         the launcher, or omit --nodes"
     )]
     DirectJob {
         /// Processes of the job.
@@ -235,13 +234,13 @@ pub enum SetupError {
     #[error(transparent)]
     NoGpu(#[from] NoGpu),
     /// An option that live sources do not go with.
-    #[error("{option}: does not go with live sources; leave it away")]
+    #[error("{option} cannot be used with live sources; omit it")]
     NotLive {
         /// The option.
         option: &'static str,
     },
     /// Files beside live sources.
-    #[error("{file} is a file and {source_name} a live source; watch them in two runs")]
+    #[error("{file} is a file and {source_name} a live source; use separate runs")]
     Mixed {
         /// The first file.
         file: String,
@@ -256,7 +255,7 @@ pub enum SetupError {
     NotIsolated(#[from] NotIsolated),
     /// Not even one decoder fits.
     #[error(
-        "not enough memory for one decoder: a stream takes {needed} bytes, {available} are available; free some memory"
+        "not enough memory for one decoder: a stream takes {needed} bytes, but only {available} are available; free some memory"
     )]
     NoMemory {
         /// Bytes for the first stream.

@@ -133,7 +133,7 @@ fn live_sources_are_watched_for_a_minute_and_mixed_with_nothing_else() {
         (&["rtp://127.0.0.1:5004", "--class", "cif"], "--class"),
         (
             &["rtp://127.0.0.1:5004", concat!(env!("CARGO_MANIFEST_DIR"), "/clips/bbb_qcif.h264")],
-            "in two runs",
+            "use separate runs",
         ),
         (&["rtp://nowhere"], "no IP address"),
     ] {

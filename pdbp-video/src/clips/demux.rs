@@ -72,7 +72,9 @@ pub fn h264_tracks(data: &[u8]) -> Result<Vec<H264Track>, Refusal> {
         let sync: Option<BTreeSet<u32>> =
             track.stss.as_ref().map(|stss| stss.samples.iter().copied().collect());
         let stream = annex_b(&samples, sync.as_ref(), &config, bytes_left).ok_or_else(|| {
-            damaged(format!("its tracks and their parameter sets make more than {MOST_GROWTH} bytes of each"))
+            damaged(format!(
+                "its tracks and parameter sets would grow each byte to more than {MOST_GROWTH} bytes"
+            ))
         })?;
         bytes_left -= stream.len();
         streams.push(H264Track { number: track.track_id.unwrap_or_default(), stream, is_whole });
@@ -82,7 +84,7 @@ pub fn h264_tracks(data: &[u8]) -> Result<Vec<H264Track>, Refusal> {
         return Err(Refusal::NoH264Track(found));
     }
     if context.mvex.is_some() && streams.iter().all(|track| track.stream.is_empty()) {
-        return Err(damaged("it is fragmented, its samples are not in one table".into()));
+        return Err(damaged("it is fragmented: its samples are not in one table".into()));
     }
     Ok(streams)
 }
@@ -285,7 +287,7 @@ mod tests {
         let data = file(&tracks(1_000));
         assert!(1_000 * 504 < MOST_GROWTH * data.len() && 40 * 1_000 * 504 > MOST_GROWTH * data.len());
         let refusal = read(&data).unwrap_err().to_string();
-        assert!(refusal.contains("more than 64 bytes of each"), "{refusal}");
+        assert!(refusal.contains("more than 64 bytes"), "{refusal}");
         // Nor more samples than bytes, though each track has less of them.
         let data = file(&(1..=40).map(|number| track(number, 10_000, 1)).collect::<Vec<_>>());
         let found = h264_tracks(&data).unwrap();

@@ -64,9 +64,9 @@ impl Fault {
 
 /// Who shares a decoder's process, if it is not in this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Company {
+pub(super) enum Tenancy {
     /// With others of its thread.
-    Others,
+    Shared,
     /// Nobody, since it crashed before.
     Alone,
     /// Those that decode pictures again for the live page.
@@ -339,17 +339,17 @@ impl Codec {
     pub(super) fn decoder(
         &self,
         standard: Standard,
-        company: Company,
+        tenancy: Tenancy,
     ) -> Result<Box<dyn Decoder>, DecodeError> {
         #[cfg(target_os = "linux")]
         if let Some(isolation) = self.isolation.filter(|_| self.decodes(standard)) {
-            let company = if self.for_viewers { Company::Viewers } else { company };
-            let made = isolation.decoder(standard, company);
+            let tenancy = if self.for_viewers { Tenancy::Viewers } else { tenancy };
+            let made = isolation.decoder(standard, tenancy);
             return made
                 .map(|decoder| Box::new(decoder) as _)
                 .map_err(|reason| DecodeError::NoDecoder { reason });
         }
-        let _ = company; // all are in this process
+        let _ = tenancy; // all are in this process
         self.own_decoder(standard)
     }
 

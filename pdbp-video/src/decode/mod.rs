@@ -42,7 +42,7 @@ pub use whole::whole;
 pub(crate) use yuv::OnDevice;
 pub use yuv::Yuv;
 
-use self::decoder::{Company, Decoder, Fault};
+use self::decoder::{Decoder, Fault, Tenancy};
 use crate::annexb::{EntryPoint, Index, PictureSize, Standard};
 use crate::clips::Clip;
 use crate::sources::Source;
@@ -99,7 +99,7 @@ pub enum DecodeError {
         is_last: bool,
     },
     /// The decoder refused the data.
-    #[error("picture {picture} is damaged: {reason}; it is left out")]
+    #[error("picture {picture} is damaged: {reason}; it is skipped")]
     Damaged {
         /// Number of the picture in its stream.
         picture: u32,
@@ -107,7 +107,7 @@ pub enum DecodeError {
         reason: String,
     },
     /// The data was accepted, but no picture came out.
-    #[error("picture {picture} is incomplete: cut off, or of a kind that the decoder does not know")]
+    #[error("picture {picture} is incomplete: cut off, or of a kind that the decoder does not support")]
     Incomplete {
         /// Number of the picture in its stream.
         picture: u32,
@@ -171,7 +171,7 @@ impl Sampler {
         let kept = if crashes.number == 0 { self.decoder.take() } else { None };
         let mut decoder = match kept {
             Some((decodes, decoder)) if decodes == standard => decoder,
-            _ => self.codec.decoder(standard, crashes.company())?,
+            _ => self.codec.decoder(standard, crashes.tenancy())?,
         };
         let mut first = First::new(|yuv: &Yuv<'_>| (yuv.size() == entry.size).then(|| take(yuv)));
         let mut decoded = decoder.decode(clip.data(), &entry.pieces, &mut |yuv| first.take(yuv));
@@ -250,8 +250,8 @@ impl Crashes {
     }
 
     /// Where the next decoder lives: one that has crashed never again shares a process.
-    fn company(self) -> Company {
-        if self.number > 0 { Company::Alone } else { Company::Others }
+    fn tenancy(self) -> Tenancy {
+        if self.number > 0 { Tenancy::Alone } else { Tenancy::Shared }
     }
 
     /// Counts a decoded picture.
@@ -411,7 +411,7 @@ impl Follower {
             None if self.crashes.are_too_many() => return Ok(None),
             None => {
                 self.inside.clear();
-                self.codec.decoder(standard, self.crashes.company())?
+                self.codec.decoder(standard, self.crashes.tenancy())?
             }
         };
         // Decoders silently drop some pictures, such as those that refer to others before their first one.

@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use crate::clips::Clip;
 
-use super::decoder::Company;
+use super::decoder::Tenancy;
 use super::{Codec, DecodeError, Yuv};
 
 /// Decodes all pictures of `clip` from its first entry point on and hands them to `take` in the order in which they are shown.
@@ -26,7 +26,7 @@ pub fn whole(codec: Codec, clip: &Clip, mut take: impl FnMut(&Yuv<'_>)) -> Resul
     let index = clip.index();
     let Some(entry) = index.entries.first() else { return Ok(()) };
     codec.admits_all(index)?;
-    let mut decoder = codec.decoder(index.standard, Company::Others)?;
+    let mut decoder = codec.decoder(index.standard, Tenancy::Shared)?;
     let mut shown = entry.picture;
     let mut take = |yuv: &Yuv<'_>| {
         take(yuv);

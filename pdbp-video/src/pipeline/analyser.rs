@@ -23,7 +23,7 @@ use crate::plan::Pair;
 /// How long frames gathered for a device wait for more.
 const GATHER: Duration = Duration::from_micros(20);
 /// How often a device is polled, if no frame comes before.
-const LOOK: Duration = Duration::from_micros(100);
+const POLL_INTERVAL: Duration = Duration::from_micros(100);
 /// How long scores that found no room wait for the next attempt, if no frame comes before.
 const RETRY: Duration = Duration::from_micros(500);
 
@@ -114,7 +114,7 @@ impl Analyser<'_> {
     /// How long to wait for frames before there is something else to do.
     fn patience(&self) -> Duration {
         match (self.scorer.pending() > 0, self.kept.is_empty()) {
-            (true, _) if self.resting => LOOK,
+            (true, _) if self.resting => POLL_INTERVAL,
             (true, _) => GATHER,
             (false, false) => RETRY,
             (false, true) => LOOK_UP,

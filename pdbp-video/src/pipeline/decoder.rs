@@ -57,7 +57,7 @@ fn find_analyser(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> Res
     match Order::read(&job.patiently(part, |timeout| part.recv_timeout(timeout))?) {
         Some(Orders::Analyser { node }) => job.find(part, &format!("{name}@node{node}.{cluster}")),
         Some(Orders::GiveUp) => Err(GIVEN_UP.into()),
-        _ => Err("the console said something else than where to find the analyser: the clusters run different versions".into()),
+        _ => Err("unexpected message from the console: the clusters run different versions".into()),
     }
 }
 
@@ -130,7 +130,7 @@ impl DecoderPart<'_> {
                 }
             }
             Shower::Follow(followers) if self.job.plan.mode == Mode::Live => {
-                attend(LIVE_PASS, || self.look(followers, &mut done))?;
+                attend(LIVE_PASS, || self.poll_live(followers, &mut done))?;
             }
             Shower::Follow(followers) => {
                 for (stream, follower) in followers {
@@ -143,7 +143,11 @@ impl DecoderPart<'_> {
     }
 
     /// Shows what live sources have sent. Returns how many pictures.
-    fn look(&mut self, followers: &mut [(StreamNo, Follower)], done: &mut Done) -> Result<usize, String> {
+    fn poll_live(
+        &mut self,
+        followers: &mut [(StreamNo, Follower)],
+        done: &mut Done,
+    ) -> Result<usize, String> {
         let mut found = 0;
         for (stream, follower) in followers {
             let Some((clip, source)) = self.job.streams.live(*stream) else { continue };

@@ -104,7 +104,7 @@ impl Job<'_> {
             return Err(GIVEN_UP.into());
         }
         if since.elapsed() > SILENCE {
-            return Err(format!("nothing has come for {SILENCE:?}; a node may have died"));
+            return Err(format!("nothing has arrived for {SILENCE:?}; a node may have died"));
         }
         Ok(())
     }
@@ -288,7 +288,7 @@ fn attend(
 fn look_at_peers(node: &Node) -> Result<(), String> {
     let failed = node.take_events().into_iter().find_map(|event| match event {
         Event::PeerFailed { peer, .. } => Some(format!("{peer} has failed")),
-        Event::ClusterDown { name, .. } => Some(format!("cluster {name} has gone, or the line to it")),
+        Event::ClusterDown { name, .. } => Some(format!("cluster {name} is gone, or the trunk to it")),
         _ => None,
     });
     failed.map_or(Ok(()), Err)

@@ -62,7 +62,7 @@ fn watch(part: &Part, console: Target, job: &Job<'_>) -> Result<Vec<RowSample>, 
             Some(message) => match Order::read(&message) {
                 Some(Orders::Stop) => {
                     // A short run has not been sampled yet.
-                    look(part.node(), job, &mut samples);
+                    sample_rows(part.node(), job, &mut samples);
                     return Ok(samples);
                 }
                 Some(Orders::GiveUp) => return Err(GIVEN_UP.into()),
@@ -73,7 +73,7 @@ fn watch(part: &Part, console: Target, job: &Job<'_>) -> Result<Vec<RowSample>, 
         }
         look_at_peers(part.node())?;
         let before = samples.len();
-        look(part.node(), job, &mut samples);
+        sample_rows(part.node(), job, &mut samples);
         let now = samples.get(before..).unwrap_or_default();
         news.extend(now.iter().map(|sample| ((sample.peer, sample.pool), *sample)));
         if told.elapsed() >= NEWS {
@@ -109,7 +109,7 @@ fn hear(part: &Part, time: Duration) -> Option<Message> {
     }
 }
 
-fn look(node: &Node, job: &Job<'_>, samples: &mut Vec<RowSample>) {
+fn sample_rows(node: &Node, job: &Job<'_>, samples: &mut Vec<RowSample>) {
     let (at_ns, far) = (job.clock.now_ns(), if job.layout.side.analyses() { 0 } else { FAR_ROW });
     let stats = node.stats();
     let index = stats.node.index() as u16;

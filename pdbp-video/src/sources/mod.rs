@@ -372,19 +372,19 @@ fn no_room(most: usize) -> String {
 }
 
 /// How often arrivals are checked for.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Calls `look`, which returns how much it has found, for this long.
-pub(crate) fn attend<E>(length: Duration, mut look: impl FnMut() -> Result<usize, E>) -> Result<(), E> {
+pub(crate) fn attend<E>(length: Duration, mut poll: impl FnMut() -> Result<usize, E>) -> Result<(), E> {
     let end = Instant::now() + length;
     loop {
-        let found = look()?;
+        let found = poll()?;
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Ok(());
         }
         if found == 0 {
-            thread::sleep(LOOK.min(left));
+            thread::sleep(POLL_INTERVAL.min(left));
         }
     }
 }

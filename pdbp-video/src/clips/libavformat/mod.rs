@@ -100,7 +100,7 @@ fn is_mp4_cut_off(mut data: &[u8]) -> bool {
 fn accepted(file: &str, major: u32) -> Result<Version, String> {
     VERSIONS.into_iter().find(|known| known.major == major).ok_or_else(|| {
         let (oldest, newest) = (VERSIONS[VERSIONS.len() - 1].major, VERSIONS[0].major);
-        format!("{file} is libavformat {major}, and versions {oldest} to {newest} are known, of FFmpeg 4 to 8; {ADVICE}")
+        format!("{file} is libavformat {major}, but only versions {oldest} to {newest} (FFmpeg 4 to 8) are supported; {ADVICE}")
     })
 }
 
@@ -125,7 +125,10 @@ fn search() -> Result<Api, String> {
         }
     }
     Err(refused.unwrap_or_else(|| {
-        format!("read by libavformat only, which is not there (looked for {}); {ADVICE}", names.join(", "))
+        format!(
+            "only libavformat can read it, and it was not found (looked for {}); {ADVICE}",
+            names.join(", ")
+        )
     }))
 }
 
@@ -150,13 +153,13 @@ pub(super) fn read(path: &Path, most: usize) -> Result<Read, String> {
             Some(record) => record.append(&mut stream, packet, is_key),
             None => stream.extend_from_slice(packet),
         }
-        if stream.len() > most { Err("its video is longer than can be".to_owned()) } else { Ok(()) }
+        if stream.len() > most { Err("its video is longer than the file allows".to_owned()) } else { Ok(()) }
     });
     if stream.is_empty() {
         read?;
         return Err("its video track is empty".to_owned());
     }
-    let broken = read.err().map(|reason| format!("{reason}; it is read up to there"));
+    let broken = read.err().map(|reason| format!("{reason}; it was read up to there"));
     Ok(Read { stream, broken })
 }
 

@@ -114,13 +114,13 @@ impl Api {
     /// Loads a libavformat, by its path or where the system's loader looks. From then on it writes no messages.
     pub(super) fn open(file: &str) -> Result<Self, Refusal> {
         if !IS_LAYOUT_KNOWN {
-            return Err(Refusal::Other("libavformat is used on systems of 64 bits only".to_owned()));
+            return Err(Refusal::Other("libavformat is supported only on 64-bit systems".to_owned()));
         }
         // SAFETY: libavformat does nothing when it is loaded.
         let library =
             unsafe { Library::new(file) }.map_err(|error| Refusal::Unloadable(loader_reason(&error)))?;
         let functions = Functions::find(&library).map_err(|missing| {
-            Refusal::Other(format!("{file} is no libavformat: it has no function {missing}"))
+            Refusal::Other(format!("{file} is not libavformat: function {missing} is missing"))
         })?;
         // SAFETY: takes nothing and returns a number, ever since there is a libavformat.
         let version = super::accepted(file, unsafe { (functions.avformat_version)() } >> 16);
@@ -206,7 +206,7 @@ impl<'a> File<'a> {
         // SAFETY: each is a stream as long as the context is open; the field's place is that of the version that was loaded.
         let parameters = unsafe { field.read() };
         if parameters.is_null() {
-            return Err("nothing is known of its video track".to_owned());
+            return Err("the parameters of its video track are missing".to_owned());
         }
         // SAFETY: each stream has parameters, which are not changed once the streams' information was found.
         let parameters = unsafe { &*parameters };

@@ -28,7 +28,7 @@ use std::thread;
 use self::process::{ANSWER, Process, Trouble};
 pub use self::serve::serve;
 use super::Largest;
-use super::decoder::{Company, Decoder, Fault, Take};
+use super::decoder::{Decoder, Fault, Take, Tenancy};
 use crate::annexb::Standard;
 
 /// The argument that makes the program decode for another process.
@@ -58,11 +58,11 @@ impl Isolation {
     }
 
     /// Creates a decoder in another process.
-    pub(super) fn decoder(&self, standard: Standard, company: Company) -> Result<Remote, String> {
-        let process = match company {
-            Company::Alone => Arc::new(self.start()?),
-            Company::Others => self.process()?,
-            Company::Viewers => self.viewers()?,
+    pub(super) fn decoder(&self, standard: Standard, tenancy: Tenancy) -> Result<Remote, String> {
+        let process = match tenancy {
+            Tenancy::Alone => Arc::new(self.start()?),
+            Tenancy::Shared => self.process()?,
+            Tenancy::Viewers => self.viewers()?,
         };
         Remote::open(process, standard)
     }
@@ -70,7 +70,7 @@ impl Isolation {
     /// Returns this thread's process: a new one if there are fewer than threads can run, otherwise the one with the fewest decoders.
     fn process(&self) -> Result<Arc<Process>, String> {
         let mut all = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|process| process.upgrade().is_some_and(|process| process.is_well()));
+        all.retain(|process| process.upgrade().is_some_and(|process| process.is_healthy()));
         let known: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
         if let Some(own) = known.iter().find(|process| process.user() == thread_number()) {
             return Ok(Arc::clone(own));
@@ -87,7 +87,7 @@ impl Isolation {
 
     fn viewers(&self) -> Result<Arc<Process>, String> {
         let mut viewers = self.viewers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(process) = viewers.as_ref().filter(|process| process.is_well()) {
+        if let Some(process) = viewers.as_ref().filter(|process| process.is_healthy()) {
             return Ok(Arc::clone(process));
         }
         Ok(Arc::clone(viewers.insert(Arc::new(self.start()?))))
@@ -129,7 +129,7 @@ impl Remote {
         Ok(Self { process, number, fault: Fault::Stream })
     }
 
-    fn note(&mut self, trouble: Trouble) -> String {
+    fn record(&mut self, trouble: Trouble) -> String {
         self.fault = match trouble {
             Trouble::Crash(_) => Fault::Process,
             Trouble::Device(_) => Fault::Device,
@@ -141,11 +141,11 @@ impl Remote {
 
 impl Decoder for Remote {
     fn decode(&mut self, data: &[u8], pieces: &[Range<usize>], take: &mut Take<'_>) -> Result<(), String> {
-        self.process.decode(self.number, data, pieces, take).map_err(|trouble| self.note(trouble))
+        self.process.decode(self.number, data, pieces, take).map_err(|trouble| self.record(trouble))
     }
 
     fn drain(&mut self, take: &mut Take<'_>) -> Result<(), String> {
-        self.process.drain(self.number, take).map_err(|trouble| self.note(trouble))
+        self.process.drain(self.number, take).map_err(|trouble| self.record(trouble))
     }
 
     fn fault(&self) -> Fault {

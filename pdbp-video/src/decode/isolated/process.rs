@@ -92,7 +92,7 @@ impl fmt::Display for Trouble {
         match self {
             Self::Refused(reason) | Self::Device(reason) => f.write_str(reason),
             Self::Crash(how) => write!(f, "its decoder {how}"),
-            Self::Gone => f.write_str("its decoder was lost with that of another stream, which crashed"),
+            Self::Gone => f.write_str("its decoder was lost when that of another stream crashed"),
         }
     }
 }
@@ -101,7 +101,7 @@ impl fmt::Display for Trouble {
 pub(super) struct Process {
     inner: Mutex<Inner>,
     id: u32,
-    is_well: AtomicBool,
+    is_healthy: AtomicBool,
     /// The thread that used it last.
     user: AtomicU64,
 }
@@ -134,7 +134,7 @@ impl Process {
         let program = command.get_program().display();
         let inner = begun.map_err(|error| format!("no process for decoders: {program}: {error}; {FEWER}"))?;
         let (id, user) = (inner.child.id(), AtomicU64::new(thread_number()));
-        Ok(Self { inner: Mutex::new(inner), id, is_well: AtomicBool::new(true), user })
+        Ok(Self { inner: Mutex::new(inner), id, is_healthy: AtomicBool::new(true), user })
     }
 
     pub(super) fn id(&self) -> u32 {
@@ -142,8 +142,8 @@ impl Process {
     }
 
     // Relaxed, here and below: they guard no other data.
-    pub(super) fn is_well(&self) -> bool {
-        self.is_well.load(Ordering::Relaxed)
+    pub(super) fn is_healthy(&self) -> bool {
+        self.is_healthy.load(Ordering::Relaxed)
     }
 
     pub(super) fn user(&self) -> u64 {
@@ -159,7 +159,7 @@ impl Process {
         let mut inner = self.inner()?;
         let decoder = inner.next;
         inner.next = decoder.wrapping_add(1);
-        self.talk(&mut inner, Request { kind, decoder, pieces: 0 }, &[], &[], &mut |_| ())?;
+        self.exchange(&mut inner, Request { kind, decoder, pieces: 0 }, &[], &[], &mut |_| ())?;
         Ok(decoder)
     }
 
@@ -172,11 +172,11 @@ impl Process {
     ) -> Result<(), Trouble> {
         let count = u32::try_from(pieces.len()).unwrap_or(u32::MAX);
         let request = Request { kind: ask::DECODE, decoder, pieces: count };
-        self.talk(&mut *self.inner()?, request, data, pieces, take)
+        self.exchange(&mut *self.inner()?, request, data, pieces, take)
     }
 
     pub(super) fn drain(&self, decoder: u32, take: &mut Take<'_>) -> Result<(), Trouble> {
-        self.talk(&mut *self.inner()?, Request { kind: ask::DRAIN, decoder, pieces: 0 }, &[], &[], take)
+        self.exchange(&mut *self.inner()?, Request { kind: ask::DRAIN, decoder, pieces: 0 }, &[], &[], take)
     }
 
     /// Closes a decoder.
@@ -184,7 +184,7 @@ impl Process {
         if let Ok(mut inner) = self.inner() {
             let request = Request { kind: ask::CLOSE, decoder, pieces: 0 };
             if inner.socket.write_all(request.as_bytes()).is_err() {
-                self.is_well.store(false, Ordering::Relaxed);
+                self.is_healthy.store(false, Ordering::Relaxed);
             }
         }
     }
@@ -192,11 +192,11 @@ impl Process {
     fn inner(&self) -> Result<MutexGuard<'_, Inner>, Trouble> {
         // A panic in the taker of a picture can come only after the reply has been read.
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.is_well() { Ok(inner) } else { Err(Trouble::Gone) }
+        if self.is_healthy() { Ok(inner) } else { Err(Trouble::Gone) }
     }
 
     /// Sends one request and reads its reply.
-    fn talk(
+    fn exchange(
         &self,
         inner: &mut Inner,
         request: Request,
@@ -217,7 +217,7 @@ impl Process {
                 failure.map_or(Ok(()), Err)
             }
             Err(error) => {
-                self.is_well.store(false, Ordering::Relaxed);
+                self.is_healthy.store(false, Ordering::Relaxed);
                 Err(Trouble::Crash(inner.end(&error)))
             }
         }
@@ -328,9 +328,9 @@ impl Inner {
         let status = self.child.wait();
         match (error.kind(), status.ok().map(|status| (status.signal(), status.code()))) {
             (io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut, _) => {
-                format!("gave no answer for {:?}, and was ended", self.answer)
+                format!("gave no answer for {:?} and was killed", self.answer)
             }
-            (io::ErrorKind::InvalidData, _) => "gave an answer that makes no sense, and was ended".to_owned(),
+            (io::ErrorKind::InvalidData, _) => "gave an invalid answer and was killed".to_owned(),
             (_, Some((Some(signal), _))) => format!("crashed ({})", signal_name(signal)),
             (_, Some((_, Some(code)))) => format!("ended with status {code}"),
             _ => format!("is gone: {error}"),
@@ -362,7 +362,7 @@ mod tests {
         command.arg("-c").arg(format!("head -c 12 >/dev/null; {script}"));
         let process = Process::start(command, Largest::default(), answer).unwrap();
         let trouble = process.open(Standard::H264).unwrap_err();
-        assert!(!process.is_well());
+        assert!(!process.is_healthy());
         assert_eq!(process.open(Standard::H264), Err(Trouble::Gone));
         trouble
     }
@@ -375,7 +375,7 @@ mod tests {
             [r"\0\0\0\0\377\377\377\377\0\0\0\0", r"\1\0\0\0\0\0\0\0\0\0\0\1", &picture(r"\377\377\377\377")]
         {
             let trouble = answered(&format!("printf '{reply}' >&0; sleep 60; exit 3"), ANSWER);
-            assert!(trouble.to_string().contains("makes no sense"), "{reply}: {trouble}");
+            assert!(trouble.to_string().contains("invalid answer"), "{reply}: {trouble}");
         }
     }
 

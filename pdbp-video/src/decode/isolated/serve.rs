@@ -112,7 +112,7 @@ fn read_pieces(
     data: &mut Vec<u8>,
 ) -> io::Result<Vec<core::ops::Range<usize>>> {
     if count > MOST_PIECES {
-        return Err(io::Error::other("a request that makes no sense"));
+        return Err(io::Error::other("an invalid request"));
     }
     let mut lengths = vec![0u32; count as usize]; // 65,536 at most
     socket.read_exact(lengths.as_mut_bytes())?;
@@ -124,7 +124,7 @@ fn read_pieces(
         pieces.push(start..end);
     }
     if end > MOST_BYTES {
-        return Err(io::Error::other("a request that makes no sense"));
+        return Err(io::Error::other("an invalid request"));
     }
     data.resize(end, 0);
     socket.read_exact(data)?;

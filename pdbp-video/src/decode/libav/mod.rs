@@ -47,7 +47,7 @@ pub enum NoLibav {
         reason: String,
     },
     /// It lacks a function.
-    #[error("{file} is no libavcodec: it has no function {missing}; name another")]
+    #[error("{file} is not libavcodec: function {missing} is missing; name another")]
     Incomplete {
         /// The library.
         file: String,
@@ -56,7 +56,7 @@ pub enum NoLibav {
     },
     /// Its version is unknown.
     #[error(
-        "{file} is libavcodec {}.{}.{} with libavutil {}, and versions {} to {} are known, of FFmpeg 4 to 8; \
+        "{file} is libavcodec {}.{}.{} with libavutil {}, but only versions {} to {} are supported, of FFmpeg 4 to 8; \
          name another (--decoder PATH), or use --decoder openh264",
         codec[0], codec[1], codec[2], util[0], VERSIONS[VERSIONS.len() - 1].codec, VERSIONS[0].codec
     )]
@@ -69,7 +69,7 @@ pub enum NoLibav {
         util: [u32; 3],
     },
     /// The processor's pointer layout is not supported.
-    #[error("libavcodec is used on systems of 64 bits only; use --decoder openh264")]
+    #[error("libavcodec is supported only on 64-bit systems; use --decoder openh264")]
     Layout,
 }
 

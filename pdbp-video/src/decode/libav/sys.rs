@@ -227,21 +227,21 @@ impl Session {
         }
         session.keep();
         let session = Self { api, context, packet, frame };
-        session.give_back_zeros();
+        session.release_zero_pages();
         Ok(session)
     }
 
     /// Of the decoder's own data most is never used, and need not be resident.
     #[cfg(all(target_os = "linux", any(target_env = "gnu", target_env = "musl")))]
-    fn give_back_zeros(&self) {
+    fn release_zero_pages(&self) {
         // SAFETY: an open context, whose first fields are these.
         let data = unsafe { (*self.context.as_ptr().cast::<AvCodecContext>()).priv_data };
         // SAFETY: libavutil takes it from the system's allocator, and a decoder on one thread touches it in our calls only.
-        unsafe { super::zeros::give_back(data) };
+        unsafe { super::zeros::release_pages(data) };
     }
 
     #[cfg(not(all(target_os = "linux", any(target_env = "gnu", target_env = "musl"))))]
-    fn give_back_zeros(&self) {}
+    fn release_zero_pages(&self) {}
 
     /// Sends `pieces` of `data` as one packet; those that are not in the data are left out.
     pub(super) fn send(&mut self, data: &[u8], pieces: &[Range<usize>]) -> Result<(), String> {
@@ -328,7 +328,7 @@ impl Session {
         if !YUV420P.contains(&frame.format) {
             return Err(format!("{}, not 4:2:0 with 8 bits", self.format(frame.format)));
         }
-        let odd = || format!("libavcodec's picture of {}×{} makes no sense", frame.width, frame.height);
+        let odd = || format!("libavcodec's picture of {}×{} is invalid", frame.width, frame.height);
         let side = |length: c_int| u16::try_from(length).ok().filter(|length| *length > 0);
         let (Some(width), Some(height)) = (side(frame.width), side(frame.height)) else { return Err(odd()) };
         let plane = |number: usize, width: u16, height: u16| {

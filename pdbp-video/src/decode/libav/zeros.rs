@@ -23,7 +23,7 @@ unsafe extern "C" {
 ///
 /// # Safety
 /// The block is one of the system's allocator, or null, and nobody else uses it meanwhile.
-pub(super) unsafe fn give_back(block: *mut u8) -> usize {
+pub(super) unsafe fn release_pages(block: *mut u8) -> usize {
     if block.is_null() {
         return 0;
     }
@@ -33,14 +33,14 @@ pub(super) unsafe fn give_back(block: *mut u8) -> usize {
         return 0;
     }
     // SAFETY: so many bytes belong to the block, which nobody else uses.
-    unsafe { give_back_within(block, length) }
+    unsafe { release_within(block, length) }
 }
 
 /// The same for the whole pages within `length` bytes.
 ///
 /// # Safety
 /// They are private memory of this process that no file is behind, and nobody else uses them meanwhile.
-unsafe fn give_back_within(block: *mut u8, length: usize) -> usize {
+unsafe fn release_within(block: *mut u8, length: usize) -> usize {
     let page = page_size();
     let (mut at, mut given) = (block.addr().next_multiple_of(page) - block.addr(), 0);
     while at + page <= length {
@@ -77,12 +77,12 @@ mod tests {
         block[start + 9 * page + 7] = 7;
         let before = block.clone();
         // SAFETY: memory of this test.
-        let given = unsafe { give_back_within(block.as_mut_ptr(), block.len()) };
+        let given = unsafe { release_within(block.as_mut_ptr(), block.len()) };
         assert_eq!(given, 19 * page);
         assert!(block == before);
         block[start] = 3;
         assert_eq!((block[start], block[start + 1]), (3, 0), "it can be written again");
         // SAFETY: the same.
-        assert_eq!(unsafe { give_back(core::ptr::null_mut()) }, 0);
+        assert_eq!(unsafe { release_pages(core::ptr::null_mut()) }, 0);
     }
 }

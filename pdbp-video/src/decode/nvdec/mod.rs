@@ -71,7 +71,7 @@ pub enum NoNvdec {
         reason: String,
     },
     /// The processor's pointer layout is not supported.
-    #[error("NVDEC is used on systems of 64 bits with a `long` of 64 bits only; use --decoder libav")]
+    #[error("NVDEC is supported only on 64-bit systems with a 64-bit `long`; use --decoder libav")]
     Layout,
     /// There is no device, or it fails.
     #[error("NVDEC: {0}; or use --decoder libav")]

@@ -94,7 +94,7 @@ impl Shape {
             || format.luma_depth_minus8 != 0
             || format.chroma_depth_minus8 != 0
         {
-            return Err("it is none of 8-bit 4:2:0, which alone is decoded".to_owned());
+            return Err("it is not 8-bit 4:2:0, the only supported format".to_owned());
         }
         let [left, top, right, bottom] = format.display_area.map(|place| i16::try_from(place).unwrap_or(-1));
         let area = [left, top, right, bottom];
@@ -151,7 +151,7 @@ impl NvdecDecoder {
     fn parse(&mut self, flags: c_ulong) -> Result<&mut State, Trouble> {
         self.nvdec.device.bind()?;
         let Some(parser) = &mut self.parser else {
-            return Err(Trouble::Stream("there is no parser".to_owned()));
+            return Err(Trouble::Stream("the parser is missing".to_owned()));
         };
         // SAFETY: nobody else has it, here and below: the parser is not at work.
         unsafe { self.state.as_mut() }.decoded = 0;
@@ -171,7 +171,7 @@ impl NvdecDecoder {
         let state = unsafe { self.state.as_mut() };
         match decoded {
             0 if !is_skipped(state.standard, &self.unit) => {
-                Err(Trouble::Stream("the parser left the picture out".to_owned()))
+                Err(Trouble::Stream("the parser skipped the picture".to_owned()))
             }
             0 | 1 => Ok(state),
             _ => Err(Trouble::Stream("several pictures in one".to_owned())),

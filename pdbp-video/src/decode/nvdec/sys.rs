@@ -271,7 +271,7 @@ impl Api {
             reason => NoNvdec::Unusable { reason: format!("{file}: {reason}") },
         })?;
         let functions = Functions::find(&library).map_err(|missing| NoNvdec::Unusable {
-            reason: format!("{file} has no function {missing}; its driver is too old"),
+            reason: format!("{file} lacks function {missing}; the driver is too old"),
         })?;
         Ok(Self { functions, _library: library })
     }

@@ -3,7 +3,7 @@
 use std::thread;
 
 use super::*;
-use crate::sources::{LOOK, Source};
+use crate::sources::{POLL_INTERVAL, Source};
 
 /// A packet of RTCP, a sender's report, in a connection.
 const REPORT: [u8; 32] = {
@@ -55,7 +55,7 @@ fn a_server_that_sends_reports_and_no_pictures_has_stalled_and_is_asked_again() 
     let fault = loop {
         match source.take() {
             Some(unit) => break unit.unwrap_err(),
-            None => thread::sleep(LOOK),
+            None => thread::sleep(POLL_INTERVAL),
         }
     };
     assert_eq!(fault, "no packet for 5 s");
@@ -95,7 +95,7 @@ fn a_server_whose_description_makes_its_reader_panic_is_a_fault_and_is_tried_aga
     let fault = loop {
         match source.take() {
             Some(unit) => break unit.unwrap_err(),
-            None => thread::sleep(LOOK),
+            None => thread::sleep(POLL_INTERVAL),
         }
     };
     assert!(fault.contains("description"), "{fault}");
