@@ -379,7 +379,7 @@ impl RecvRow {
 
     /// Records how much credit the peer could use. Returns whether to ask the policy for more.
     #[inline]
-    pub(crate) fn note_wanted(&mut self, wanted: u32) -> bool {
+    pub(crate) fn record_wanted(&mut self, wanted: u32) -> bool {
         let Self { space, stalls, .. } = self;
         space.want(wanted);
         let real = space.real();
@@ -399,7 +399,7 @@ impl RecvRow {
 
     /// Number of blocks to receive into that the transport has, or is to get.
     #[inline]
-    pub(crate) fn all_posts(&self) -> u32 {
+    pub(crate) fn post_count(&self) -> u32 {
         self.posted + self.unposted.len
     }
 }

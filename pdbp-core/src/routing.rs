@@ -224,7 +224,7 @@ impl Topology {
     }
 
     /// Whether this node has a link to every other.
-    pub(crate) fn are_all(&self) -> bool {
+    pub(crate) fn links_to_all(&self) -> bool {
         self.reaches_all(self.me)
     }
 
@@ -257,7 +257,7 @@ impl Topology {
         if node >= self.nodes || !self.are_linked(self.me, node) {
             return LinkId::NONE;
         }
-        if node < self.masters || self.are_all() {
+        if node < self.masters || self.links_to_all() {
             return LinkId(node);
         }
         let (start, end) = self.row_range();
@@ -276,7 +276,7 @@ impl Topology {
     }
 
     fn node_in_grid(&self, link: u16) -> u16 {
-        if link < self.masters || self.are_all() {
+        if link < self.masters || self.links_to_all() {
             return link.min(u16::MAX - 1);
         }
         let (start, end) = self.row_range();

@@ -54,7 +54,7 @@ impl Borrowed {
     #[inline]
     pub(super) fn take_back(&mut self, block: ArrivedBlock) -> Result<BlockRef, ArrivedBlock> {
         let block_ref = BlockRef::new(block.id(), block.bytes());
-        self.0.take_back(block).map(|()| block_ref)
+        self.0.reclaim(block).map(|()| block_ref)
     }
 
     /// Whether any blocks are being read.

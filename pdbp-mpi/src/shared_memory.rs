@@ -157,7 +157,7 @@ impl SharedMemoryLink {
             return Err(block);
         };
         let index = block.id().index;
-        self.lender.take_back(block)?;
+        self.lender.reclaim(block)?;
         self.borrowed -= 1;
         self.returning.push(Entry { index, length, offset });
         self.ring();

@@ -227,7 +227,7 @@ impl Packer {
     }
 
     /// Lends the open train, starting at its header, and the rest of the body to a sender that packs by itself. The sender must
-    /// report what it packed through [`take_back`](Self::take_back) before anything else is done with the body. `None` if no
+    /// report what it packed through [`commit`](Self::commit) before anything else is done with the body. `None` if no
     /// message can follow in this train.
     #[inline]
     pub fn lend<'b>(&self, body: &'b mut [u8]) -> Option<Lent<'b>> {
@@ -241,7 +241,7 @@ impl Packer {
 
     /// Records what was packed into lent room. Impossible lengths or ends are ignored.
     #[inline]
-    pub fn take_back(&mut self, body: &[u8], packed: Packed) {
+    pub fn commit(&mut self, body: &[u8], packed: Packed) {
         let Packed { last_train, route, length, end, before, only_one_part } = packed;
         let via = if self.via == STRAIGHT { 0 } else { VIA_HEADER };
         let (header_at, written) = (self.header_at + last_train, self.header_at + end);

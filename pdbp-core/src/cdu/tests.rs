@@ -296,7 +296,7 @@ proptest! {
             }
             let last = if header > 0 { other } else { route };
             let packed = Packed { last_train: header, route: last, length, end, before, only_one_part };
-            packer.take_back(&body, packed);
+            packer.commit(&body, packed);
             // It goes on as if it had packed all of them, whether or not the next one belongs to that train.
             for next in [last, route] {
                 let both = [(&mut packer, &mut body), (&mut oracle, &mut like)];

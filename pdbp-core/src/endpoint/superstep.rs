@@ -45,7 +45,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Endpoint<'_, T, M
         let Some((inbox, mut source)) = self.inbox_of(part) else {
             return Err(SuperstepError::NoPipe(part));
         };
-        let waiting = inbox.look(&mut source);
+        let waiting = inbox.poll(&mut source);
         let before = self.engine.superstep(part);
         if !before.may_advance(done, waiting) {
             return Ok(true);

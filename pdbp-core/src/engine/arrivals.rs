@@ -206,7 +206,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Records how much credit the peer could use, and asks the policy whether to grant more.
     fn record_demand(&mut self, id: LinkId, wanted: u32) {
-        if self.links.get_mut(id).is_some_and(|link| link.recv.note_wanted(wanted)) {
+        if self.links.get_mut(id).is_some_and(|link| link.recv.record_wanted(wanted)) {
             self.extend_recv(id, SpacePolicy::at_request);
         }
     }
@@ -228,7 +228,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if self.umb.index_of(&block).is_none() && !self.links.is_posted(id) {
             return self.return_to(self.links.peer(id), block);
         }
-        match self.umb.take_back(block) {
+        match self.umb.reclaim(block) {
             Ok(index) => self.repost(id, index),
             Err(_) => self.counters.foreign_tokens += 1,
         }
@@ -262,7 +262,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             Op::Return { block, .. } => {
                 // A peer's block can be returned only by the operation that carries it.
                 self.counters.foreign_tokens += 1;
-                if let Ok(index) = self.umb.take_back(block) {
+                if let Ok(index) = self.umb.reclaim(block) {
                     let link = self.on_unposted(index);
                     self.umb.give(index);
                     self.post_again(link);

@@ -287,7 +287,11 @@ impl Config {
             lease: self.lease,
             patience: self.patience,
             // Where not all nodes have links to each other, all have links to the masters.
-            reach: if self.topology().are_all() { agreement::Reach::All } else { agreement::Reach::Masters },
+            reach: if self.topology().links_to_all() {
+                agreement::Reach::All
+            } else {
+                agreement::Reach::Masters
+            },
             voters: self.voters,
             start: self.start,
         }

@@ -234,7 +234,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let mut block = SealedBlock::new(raw, length as usize);
         let label = Label { stream: link.round.number, ..Label::new(BlockClass::Control, body, messages) };
         link.write_header(&mut block, config.node, &label);
-        let _ = umb.take_back(block);
+        let _ = umb.reclaim(block);
         if let Some(entry) = umb.entry(index) {
             entry.state = BlockState::Queued;
             entry.length = length;

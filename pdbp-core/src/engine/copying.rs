@@ -94,10 +94,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     #[cold]
     #[inline(never)]
     pub(super) fn release_copy(&mut self, delivery: Delivery) {
-        match self.copies.take_back(delivery) {
+        match self.copies.reclaim(delivery) {
             Ok(block) => {
                 self.tokens -= 1;
-                if let Some(Ok(index)) = block.map(|block| self.umb.take_back(block)) {
+                if let Some(Ok(index)) = block.map(|block| self.umb.reclaim(block)) {
                     self.umb.give(index);
                 }
             }

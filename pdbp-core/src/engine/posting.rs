@@ -33,16 +33,16 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let Self { links, umb, space, .. } = self;
         let Some(link) = links.get_mut(id) else { return };
         let due = link.posts_due();
-        while link.recv.all_posts() < due {
+        while link.recv.post_count() < due {
             // The first ones were reserved while the link was down.
-            let first = link.recv.all_posts() <= SPARE_POSTS;
+            let first = link.recv.post_count() <= SPARE_POSTS;
             let Some(index) = (if first || space.free_blocks(umb) > 0 { umb.take() } else { None }) else {
                 links.mark(id, Work::POST);
                 return;
             };
             link.queue_unposted(umb, index);
         }
-        while link.recv.all_posts() > due
+        while link.recv.post_count() > due
             && let Some(index) = link.recv.unposted.pop_front(umb)
         {
             umb.give(index);
@@ -73,7 +73,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.links.mark(id, Work::POST);
         match refused.op {
             Op::Recv { block, .. } if given => {
-                if self.umb.take_back(block).is_ok() {
+                if self.umb.reclaim(block).is_ok() {
                     self.on_unposted(index);
                     if let Some(link) = self.links.get_mut(id) {
                         link.queue_unposted(&mut self.umb, index);
@@ -115,7 +115,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Takes back a posted block that was not used. Returns the link that it was posted for.
     pub(super) fn unpost(&mut self, block: VacantBlock) -> Option<LinkId> {
-        match self.umb.take_back(block) {
+        match self.umb.reclaim(block) {
             Ok(index) => {
                 let link = self.on_unposted(index);
                 self.umb.give(index);

@@ -36,7 +36,7 @@ impl Default for Element {
 impl Element {
     /// Whether the block can return to its owner.
     pub(super) fn is_done(&self) -> bool {
-        self.routed && !self.block.is_read()
+        self.routed && !self.block.has_readers()
     }
 
     /// Drops its block, unless the block is being read.
@@ -55,7 +55,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let (id, element) = delivery.place();
         let at = self.config.element(id, element);
         let Some(slot) = self.rm.get_mut(at) else { return self.release_copy(delivery) };
-        if slot.block.take_back(delivery, (id, element)).is_err() {
+        if slot.block.reclaim(delivery, (id, element)).is_err() {
             self.counters.foreign_tokens += 1;
             return;
         }
@@ -140,7 +140,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         slot.next = core::mem::replace(&mut link.recv.free, element);
         link.recv.space.give();
         if is_own {
-            if let Ok(index) = self.umb.take_back(block) {
+            if let Ok(index) = self.umb.reclaim(block) {
                 self.recycle(index);
             }
             return;

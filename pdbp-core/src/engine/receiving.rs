@@ -57,7 +57,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let critical = row.space.take();
         // Less credit is left than used, perhaps none. For messages between parts of this node, the send row decides.
         let is_scarce = 2 * row.space.used() > row.space.real();
-        let wants_more = row.note_wanted(wanted);
+        let wants_more = row.record_wanted(wanted);
         let copies = (critical | is_scarce | wants_more | is_own) && {
             if !is_own {
                 self.extend_held(id, critical, wants_more);
@@ -216,7 +216,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let lend = |slot: &mut Element| slot.block.lend_whole(place, to.source);
         let Some(whole) = self.rm.get_mut(at).and_then(lend) else { return Routed::Done };
         let outcome = self.route_by_body(&whole, label, to, pipes);
-        let back = self.rm.get_mut(at).map(|slot| slot.block.take_back(whole, place));
+        let back = self.rm.get_mut(at).map(|slot| slot.block.reclaim(whole, place));
         debug_assert!(matches!(back, Some(Ok(()))), "the block was lent above");
         outcome
     }

@@ -162,7 +162,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Frees a returned block once it has been routed and read.
     fn recycle_reread(&mut self, index: u32) {
         let routed = self.umb.entry(index).is_some_and(|entry| entry.state == BlockState::Reread);
-        if routed && self.umb.is_here(index) {
+        if routed && self.umb.is_idle(index) {
             self.recycle(index);
         }
     }

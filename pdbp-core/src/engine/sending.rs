@@ -155,7 +155,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.tokens -= 1;
         link.send.open -= 1;
         if messages == 0 {
-            if let Ok(index) = umb.take_back(block) {
+            if let Ok(index) = umb.reclaim(block) {
                 self.recycle(index);
             }
             return;
@@ -173,7 +173,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         let block = seal(block, link, config.node, length);
         if !up {
-            _ = umb.take_back(block);
+            _ = umb.reclaim(block);
             return self.send_back(id, index);
         }
         link.send.blocks += 1;
@@ -189,7 +189,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
             return;
         }
-        _ = umb.take_back(block);
+        _ = umb.reclaim(block);
         link.enqueue(umb, index, payload);
         if is_own {
             self.links.mark(id, Work::SEND);
@@ -250,7 +250,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             self.schedule_link_failure(id);
         }
         match refused.op {
-            Op::Send { block, .. } if given => _ = self.umb.take_back(block),
+            Op::Send { block, .. } if given => _ = self.umb.reclaim(block),
             op => self.reclaim_op(op),
         }
         let Self { links, umb, .. } = self;
@@ -304,7 +304,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Handles a block of this node that the transport has returned.
     #[inline(always)]
     pub(super) fn on_send_complete(&mut self, id: LinkId, block: SealedBlock, failed: bool) {
-        let Ok(index) = self.umb.take_back(block) else {
+        let Ok(index) = self.umb.reclaim(block) else {
             self.counters.foreign_tokens += 1;
             return;
         };

@@ -21,12 +21,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let pipe = self.pipes.take(PipeKind::Stream, part.local())?;
         let number = StreamNo(self.next_stream);
         self.next_stream = self.next_stream.wrapping_add(1).max(1);
-        let state = if self.is_relayed(dest) { StreamState::Asked } else { StreamState::Taken };
+        let state = if self.is_relayed(dest) { StreamState::Requested } else { StreamState::Established };
         self.pipes.begin_stream(pipe, (number, dest), state);
         Ok((pipe.0 - self.pipes.stream_base(), number))
     }
 
-    /// Returns the route state of a stream pipe's stream. With a direct link, it is `Taken` until the link fails.
+    /// Returns the route state of a stream pipe's stream. With a direct link, it is `Established` until the link fails.
     pub fn stream_state(&self, group: u16) -> StreamState {
         self.pipes.stream_state(self.pipes.stream_pipe(group))
     }
@@ -120,14 +120,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let stream =
             self.pipes.stream(pipe, number).filter(|(_, dest, _)| topology.relay_to(*dest) == Some(relay));
         // The stream may have ended.
-        let Some((local, dest, state)) = stream.filter(|(.., state)| **state != StreamState::Cut) else {
+        let Some((local, dest, state)) = stream.filter(|(.., state)| **state != StreamState::Disconnected)
+        else {
             return;
         };
         if *state == StreamState::Stopped {
             // Already known.
             return;
         }
-        *state = if taken { StreamState::Taken } else { StreamState::Stopped };
+        *state = if taken { StreamState::Established } else { StreamState::Stopped };
         if let Some(part) = PartId::new(me, local).filter(|_| !taken) {
             pipes.event(Event::StreamStopped { part, number, relay, dest });
         }

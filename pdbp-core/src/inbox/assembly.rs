@@ -21,7 +21,7 @@ pub(crate) struct Assembly<B> {
 }
 
 /// The outcome of a segment.
-pub(super) enum Put<H> {
+pub(super) enum SegmentOutcome<H> {
     /// The message is complete.
     Whole(H, Span, Info),
     /// More segments must follow, or the beginning of the message was refused or abandoned.
@@ -47,8 +47,8 @@ impl<'a, B> Assemblies<'a, B> {
         &mut self,
         cursor: &mut Cursor<A::Hold>,
         arrivals: &mut A,
-    ) -> Put<A::Hold> {
-        let Some(header) = cursor.segment() else { return Put::More };
+    ) -> SegmentOutcome<A::Hold> {
+        let Some(header) = cursor.segment() else { return SegmentOutcome::More };
         let (info, left) = (cursor.info(), cursor.left());
         let span = cursor.skip(left);
         let source = info.source();
@@ -59,23 +59,25 @@ impl<'a, B> Assemblies<'a, B> {
             if let Some(buffer) = arrivals.begin(source, message, 0) {
                 arrivals.discard(buffer);
             }
-            return Put::More;
+            return SegmentOutcome::More;
         }
         if header.segment() == 0 {
             // Discards any earlier message that was abandoned halfway.
             self.discard_if(arrivals, |assembly| assembly.source == source);
             if !self.begin(source, (header.message(), header.total()), arrivals) {
-                return Put::Unreadable;
+                return SegmentOutcome::Unreadable;
             }
         }
-        let Some(at) = self.position(|assembly| assembly.source == source) else { return Put::More };
-        let Some(Some(assembly)) = self.table.get_mut(at) else { return Put::More };
+        let Some(at) = self.position(|assembly| assembly.source == source) else {
+            return SegmentOutcome::More;
+        };
+        let Some(Some(assembly)) = self.table.get_mut(at) else { return SegmentOutcome::More };
         if (assembly.message, assembly.next) != (header.message(), header.segment()) {
-            return Put::More;
+            return SegmentOutcome::More;
         }
         if span.length() > assembly.total - assembly.filled {
             self.discard_at(at, arrivals);
-            return Put::Unreadable;
+            return SegmentOutcome::Unreadable;
         }
         let (start, end) = (span.start() as usize, (span.start() + span.length()) as usize);
         if !Flaw::SkipsSegment.strikes() {
@@ -84,11 +86,13 @@ impl<'a, B> Assemblies<'a, B> {
         assembly.next += 1;
         assembly.filled += span.length();
         if assembly.filled < assembly.total {
-            return Put::More;
+            return SegmentOutcome::More;
         }
         match self.remove(at) {
-            Some(whole) => Put::Whole(arrivals.finish(whole.buffer), Span::new(0, whole.total), info),
-            None => Put::More,
+            Some(whole) => {
+                SegmentOutcome::Whole(arrivals.finish(whole.buffer), Span::new(0, whole.total), info)
+            }
+            None => SegmentOutcome::More,
         }
     }
 

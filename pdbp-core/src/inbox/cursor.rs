@@ -145,7 +145,7 @@ pub struct Ahead {
     /// Messages left in the open train that may be read.
     count: u32,
     /// Number of further messages that may be read without a check for commands.
-    unlooked: u32,
+    unchecked: u32,
 }
 
 impl Ahead {
@@ -169,8 +169,8 @@ impl Ahead {
 
     /// Maximum number of messages that [`next_train`](Self::next_train) can still return.
     #[inline]
-    pub fn unlooked(&self) -> u32 {
-        self.unlooked
+    pub fn unchecked(&self) -> u32 {
+        self.unchecked
     }
 
     /// Their sender and kind.
@@ -199,10 +199,10 @@ impl Ahead {
         let start = at + CDU_HEADER as u32;
         let next = start + size as u32;
         // The delivery's last train is left to the inbox.
-        if next == end || count > self.unlooked {
+        if next == end || count > self.unchecked {
             return None;
         }
-        self.unlooked -= count;
+        self.unchecked -= count;
         self.position.at = next;
         // A single message leaves nothing over, just like the train before.
         if count > 1 {
@@ -289,7 +289,7 @@ impl<H> Cursor<H> {
         let position = self.position;
         let count = position.left_but_last().min(most);
         let more = count > 0 || position.left == 0 && position.at < position.end;
-        more.then_some(Ahead { position, count, unlooked: most - count })
+        more.then_some(Ahead { position, count, unchecked: most - count })
     }
 
     /// Moves to the position of a reader that has handed messages out itself, but not the last `unread` of the adjacent ones.

@@ -2,7 +2,7 @@
 
 use core::mem;
 
-use super::assembly::Put;
+use super::assembly::SegmentOutcome;
 use super::cursor::{Ahead, Cursor, Info, Next, Span};
 use super::lists::Item;
 use super::{Arrivals, Inbox, Pulled};
@@ -10,7 +10,7 @@ use crate::Delivery;
 use crate::flaw::Flaw;
 
 /// Maximum number of messages of a delivery read between two checks for commands.
-const UNLOOKED: u32 = 128;
+const CHECK_INTERVAL: u32 = 128;
 
 /// A message, represented by the hold on its bytes. Three words if the hold is one word: see [`Info`].
 #[derive(Debug)]
@@ -115,9 +115,9 @@ impl<H, B> Inbox<'_, H, B> {
     /// progress through [`resume`](Self::resume) before doing anything else with the inbox. `None` if there are no such messages.
     #[inline]
     pub fn ahead(&mut self) -> Option<(&H, Ahead)> {
-        let unlooked = mem::take(&mut self.unlooked);
-        let cursor = self.current.as_ref().filter(|_| unlooked > 0)?;
-        Some((cursor.hold(), cursor.ahead(unlooked)?))
+        let unchecked = mem::take(&mut self.unchecked);
+        let cursor = self.current.as_ref().filter(|_| unchecked > 0)?;
+        Some((cursor.hold(), cursor.ahead(unchecked)?))
     }
 
     /// Records that a reader went ahead as far as `ahead`, but did not read the last `unread` messages of its open train.
@@ -131,7 +131,7 @@ impl<H, B> Inbox<'_, H, B> {
     /// Returns the next message, commands first.
     #[inline]
     pub fn next<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Option<Message<H>> {
-        self.unlooked = 0;
+        self.unchecked = 0;
         // The usual case: a message of the delivery being read, or of one that has just arrived.
         if !self.open_command(arrivals) {
             if let Some(cursor) = self.current.as_mut() {
@@ -143,7 +143,7 @@ impl<H, B> Inbox<'_, H, B> {
                 return self.next_pulled(arrivals);
             }
         }
-        self.next_other(arrivals)
+        self.next_slow(arrivals)
     }
 
     /// Returns the next message, given that everything taken out of the pipe has been read.
@@ -166,11 +166,11 @@ impl<H, B> Inbox<'_, H, B> {
             Pulled::Sorted => {}
             Pulled::Nothing => return None,
         }
-        self.next_other(arrivals)
+        self.next_slow(arrivals)
     }
 
     #[inline(never)]
-    fn next_other<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Option<Message<H>> {
+    fn next_slow<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Option<Message<H>> {
         loop {
             let open = self.open(arrivals)?;
             let segment = self.slot(open).as_ref().and_then(Cursor::segment);
@@ -203,7 +203,7 @@ impl<H, B> Inbox<'_, H, B> {
         }
         let (span, info) = cursor.step();
         let hold = arrivals.share(cursor.hold());
-        self.unlooked = if open == Open::Message { UNLOOKED } else { 0 };
+        self.unchecked = if open == Open::Message { CHECK_INTERVAL } else { 0 };
         Some(Message { hold, span, info })
     }
 
@@ -337,9 +337,9 @@ impl<H, B> Inbox<'_, H, B> {
             arrivals.release(over.into_hold());
         }
         match put {
-            Put::Whole(hold, span, info) => Some((hold, span, info)),
-            Put::More => None,
-            Put::Unreadable => {
+            SegmentOutcome::Whole(hold, span, info) => Some((hold, span, info)),
+            SegmentOutcome::More => None,
+            SegmentOutcome::Unreadable => {
                 self.unreadable += 1;
                 None
             }
@@ -348,7 +348,7 @@ impl<H, B> Inbox<'_, H, B> {
 
     /// Moves a cursor into a train with unread messages: the commands' cursor if any commands have arrived.
     fn open<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Option<Open> {
-        self.unlooked = 0;
+        self.unchecked = 0;
         if self.withheld {
             return None;
         }

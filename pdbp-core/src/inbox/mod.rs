@@ -153,7 +153,7 @@ pub struct Inbox<'a, H, B> {
     current: Option<Cursor<H>>,
     command: Option<Cursor<H>>,
     /// Number of messages of the delivery that may be read without a check for commands, right after one was returned.
-    unlooked: u32,
+    unchecked: u32,
     lists: Lists<'a, H>,
     messages: List,
     returned: List,
@@ -175,7 +175,7 @@ impl<'a, H, B> Inbox<'a, H, B> {
         Self {
             current: None,
             command: None,
-            unlooked: 0,
+            unchecked: 0,
             lists: Lists::new(entries),
             messages: List::EMPTY,
             returned: List::EMPTY,
@@ -194,7 +194,7 @@ impl<'a, H, B> Inbox<'a, H, B> {
     }
 
     /// Holds back messages that arrive from now on, as if they had not arrived, until this is revoked. Streams and returned
-    /// messages are not affected. Call it only after [`look`](Self::look) has found no message: the rest of a delivery being read
+    /// messages are not affected. Call it only after [`poll`](Self::poll) has found no message: the rest of a delivery being read
     /// is not held back.
     pub fn withhold(&mut self, messages: bool) {
         self.withheld = messages;
@@ -208,7 +208,7 @@ impl<'a, H, B> Inbox<'a, H, B> {
     }
 
     /// Takes as many arrivals as there is room for, and reports what can be read.
-    pub fn look<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Waiting {
+    pub fn poll<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Waiting {
         while self.pull(arrivals) {}
         let command = self.open_command(arrivals);
         // The notice of a failed node is nothing to read.
@@ -222,12 +222,12 @@ impl<'a, H, B> Inbox<'a, H, B> {
         let message =
             command || self.is_reading() || !self.messages.is_empty() || self.stalls_message(arrivals);
         let message = message && !self.withheld;
-        Waiting { message, stream: self.streams.has_some(), stalled: self.stalled.is_some() }
+        Waiting { message, stream: self.streams.is_readable(), stalled: self.stalled.is_some() }
     }
 
     /// Releases everything. Messages in segments are abandoned, and streams become unknown.
     pub fn clear<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) {
-        self.unlooked = 0;
+        self.unchecked = 0;
         let cursors = [self.current.take(), self.command.take()];
         let reread = self.reread.take().map(Reread::into_hold);
         let held = cursors.into_iter().flatten().map(Cursor::into_hold);
@@ -312,7 +312,7 @@ impl<'a, H, B> Inbox<'a, H, B> {
                 self.sort_hold(hold, arrivals)
             }
             Arrival::StreamBroken { source, number } => {
-                self.streams.break_off(source, number);
+                self.streams.mark_broken(source, number);
                 Pulled::Sorted
             }
             Arrival::Failed(node) => self.node_failed(node, arrivals),

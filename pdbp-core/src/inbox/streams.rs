@@ -46,7 +46,7 @@ pub(crate) struct Incoming {
 
 impl Incoming {
     /// Whether its reader would get something: a segment, or the end.
-    fn has_some(&self) -> bool {
+    fn is_readable(&self) -> bool {
         !self.segments.is_empty() || self.ended
     }
 }
@@ -107,9 +107,9 @@ impl<'a> Streams<'a> {
     }
 
     /// Whether a stream is to be accepted, or one of those that are read together has something.
-    pub(super) fn has_some(&self) -> bool {
+    pub(super) fn is_readable(&self) -> bool {
         let mut used = self.table.iter().take(self.used).flatten();
-        self.has_new() || used.any(|stream| stream.together && stream.has_some())
+        self.has_new() || used.any(|stream| stream.together && stream.is_readable())
     }
 
     /// Sorts a segment. Returns whether it can be read.
@@ -173,7 +173,7 @@ impl<'a> Streams<'a> {
     }
 
     /// Records that no more of a stream will arrive.
-    pub(super) fn break_off(&mut self, source: NodeId, number: StreamNo) {
+    pub(super) fn mark_broken(&mut self, source: NodeId, number: StreamNo) {
         let Some(stream) = self.arriving(source, number) else { return };
         (stream.ended, stream.broken) = (true, true);
         let over = stream.ignored.then_some(stream.key);
@@ -218,7 +218,7 @@ impl<'a> Streams<'a> {
         let mut turns = (first..used).chain(0..first.min(used));
         let at = turns.find(|at| {
             let stream = self.table.get(*at).and_then(Option::as_ref);
-            stream.is_some_and(|stream| (stream.new || stream.together) && stream.has_some())
+            stream.is_some_and(|stream| (stream.new || stream.together) && stream.is_readable())
         })?;
         let is_new = self.table.get(at)?.is_some_and(|stream| stream.new);
         // New streams are met in the order in which they began, wherever they lie. Those that are met early keep the turn where it is.

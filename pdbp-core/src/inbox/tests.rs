@@ -69,7 +69,7 @@ impl Source {
         let body = raw.body_mut();
         pack(&mut packer, body);
         let length = packer.finish(body);
-        let Ok(_) = self.umb.take_back(crate::umb::SealedBlock::new(raw, BLOCK_HEADER + length)) else {
+        let Ok(_) = self.umb.reclaim(crate::umb::SealedBlock::new(raw, BLOCK_HEADER + length)) else {
             panic!()
         };
         self.umb.entry(index).unwrap().length = (BLOCK_HEADER + length) as u32;
@@ -205,9 +205,9 @@ fn next_ahead(inbox: &mut TestInbox, source: &mut Source, trains: u32, unread: u
     let mut open = AheadTrain { messages, length, count: ahead.count(), info: ahead.info() };
     let mut is_first = true;
     for _ in 0..trains {
-        let most = ahead.unlooked();
+        let most = ahead.unchecked();
         let Some(train) = ahead.next_train(bytes) else { break };
-        assert!(train.count > 0 && ahead.unlooked() + train.count == most);
+        assert!(train.count > 0 && ahead.unchecked() + train.count == most);
         give(open, open.count);
         (open, is_first) = (train, false);
     }
@@ -364,7 +364,7 @@ fn apply(
             }
         }
         Operation::Look => {
-            let waiting = inbox.look(source);
+            let waiting = inbox.poll(source);
             let may = !oracle.messages.is_empty()
                 || !oracle.commands.is_empty()
                 || oracle.long.iter().any(Option::is_some);

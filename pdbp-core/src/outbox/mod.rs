@@ -248,9 +248,9 @@ impl<'a> Outbox<'a> {
 
     /// Takes back [lent room](Self::lend_room) along with what was packed into it.
     #[inline]
-    fn take_back(&mut self, lane: usize, packed: Packed) {
+    fn commit(&mut self, lane: usize, packed: Packed) {
         if let Some(block) = self.lanes.get_mut(lane).and_then(|lane| lane.block.as_mut()) {
-            block.take_back(packed);
+            block.commit(packed);
         }
     }
 

@@ -258,7 +258,7 @@ impl StreamOut {
             }
             self.submit(engine, Ending::Last);
         }
-        self.poll_taken(engine).map_or(Ok(false), |taken| taken.map(|()| true))
+        self.poll_established(engine).map_or(Ok(false), |taken| taken.map(|()| true))
     }
 
     /// Gets a block from the engine unless the stream has one. Returns `false` if none is available now.
@@ -341,26 +341,26 @@ impl StreamOut {
         match self.state(engine) {
             _ if engine.has_failed(self.to.node()) => Err(StreamError::PeerFailed),
             // The link may be up again, but the reader has lost the stream.
-            StreamState::Cut => Err(StreamError::PeerFailed),
+            StreamState::Disconnected => Err(StreamError::PeerFailed),
             StreamState::Stopped => Err(StreamError::Stopped),
-            StreamState::Taken | StreamState::Asked => Ok(()),
+            StreamState::Established | StreamState::Requested => Ok(()),
         }
     }
 
     /// Returns whether the stream's relay, if any, has accepted the stream; `None` until the relay has answered. Call this once
     /// the last segment has been submitted.
-    pub fn poll_taken<T: Transport, M: BlockMemory, P: SpacePolicy>(
+    pub fn poll_established<T: Transport, M: BlockMemory, P: SpacePolicy>(
         &self,
         engine: &Engine<'_, T, M, P>,
     ) -> Option<Result<(), StreamError>> {
-        let asked = self.state(engine) == StreamState::Asked && !engine.has_failed(self.to.node());
+        let asked = self.state(engine) == StreamState::Requested && !engine.has_failed(self.to.node());
         (!asked).then(|| self.check(engine))
     }
 
     /// Notifies the reader that the stream is aborted or, if it was [delivered](Self::deliver), that it has ended.
     pub fn abort<T: Transport, M: BlockMemory, P: SpacePolicy>(&mut self, engine: &mut Engine<'_, T, M, P>) {
         // A reader that has lost the stream could not tell which stream is meant.
-        let is_known = self.state(engine) != StreamState::Cut;
+        let is_known = self.state(engine) != StreamState::Disconnected;
         if is_known && (self.segment > 0 || self.filled > 0) {
             self.filled = 0;
             // Tried once. If there is no block, the engine notifies the receiver when it has the pipe and a block.

@@ -99,7 +99,7 @@ impl Blocks for TestBlocks {
             self.unread[dest].push_back(messages.iter().map(|(_, data)| data.clone()).collect());
             self.sent[dest].extend(messages);
         }
-        self.vacant.push(self.umb.take_back(block).unwrap());
+        self.vacant.push(self.umb.reclaim(block).unwrap());
     }
 
     fn backlog(&self, dest: NodeId) -> u32 {

@@ -68,7 +68,7 @@ struct Window {
 
 const _: () = assert!(size_of::<Window>() == 128);
 
-const NOBODY: PartId = PartId::from_checked(0);
+const NO_PART: PartId = PartId::from_checked(0);
 
 // SAFETY: the bytes belong to the window alone (see its docs), and any thread may write them.
 unsafe impl Send for Window {}
@@ -76,7 +76,7 @@ unsafe impl Send for Window {}
 impl Default for Window {
     fn default() -> Self {
         Self {
-            to: NOBODY,
+            to: NO_PART,
             // Beyond `last`.
             at: ptr::without_provenance_mut(1),
             last: ptr::null_mut(),
@@ -85,7 +85,7 @@ impl Default for Window {
             length: 0,
             room: 0,
             before: 0,
-            route: Route::new(CduClass::ShortMessage, 0, NOBODY, NOBODY),
+            route: Route::new(CduClass::ShortMessage, 0, NO_PART, NO_PART),
             only_one_part: true,
             is_staged: false,
             origin: 0,
@@ -212,7 +212,7 @@ impl Window {
     }
 
     /// Writes into the stage from now on, as far as the stage extends.
-    fn turn_to<B: Staging>(&mut self, stage: &mut Stage<B>) {
+    fn write_to_stage<B: Staging>(&mut self, stage: &mut Stage<B>) {
         let (written, origin) = (self.written(), stage.origin());
         let bytes = stage.room(0);
         let end = (self.end as usize).min(origin + bytes.len());
@@ -414,7 +414,7 @@ impl<B: Staging, const N: usize> Windows<B, N> {
         let Some((window, Staged { stage, written })) = self.at(place) else { return };
         if stage.staging().next(*written) {
             stage.begin(window.written());
-            window.turn_to(stage);
+            window.write_to_stage(stage);
         }
     }
 
@@ -427,7 +427,7 @@ impl<B: Staging, const N: usize> Windows<B, N> {
             return false;
         }
         window.settle(stage, lent.room, true);
-        window.turn_to(stage);
+        window.write_to_stage(stage);
         true
     }
 
@@ -436,19 +436,19 @@ impl<B: Staging, const N: usize> Windows<B, N> {
     fn close_one(&mut self, outbox: &mut Outbox<'_>, place: usize) {
         self.open &= !(1 << place);
         self.streams &= !(1 << place);
-        let Some((window, beside)) = self.at(place) else { return };
-        beside.written = window.written();
-        let is_stream = beside.written >= B::LONG;
+        let Some((window, staged)) = self.at(place) else { return };
+        staged.written = window.written();
+        let is_stream = staged.written >= B::LONG;
         if !is_stream {
-            beside.stage.staging().pause();
+            staged.stage.staging().pause();
         }
         let lane = window.lane();
         if window.is_staged
             && let Some((lent, _)) = outbox.lend_room(lane)
         {
-            window.settle(&mut beside.stage, lent.room, false);
+            window.settle(&mut staged.stage, lent.room, false);
         }
-        outbox.take_back(lane, window.close());
+        outbox.commit(lane, window.close());
         self.streams |= u32::from(is_stream) << place;
     }
 }

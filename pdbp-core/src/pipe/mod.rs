@@ -76,14 +76,14 @@ pub(crate) struct StreamEnd {
 pub enum StreamState {
     /// The stream has a route: a link, or a relay with room for it.
     #[default]
-    Taken,
+    Established,
     /// The relay has not yet reported whether it has room.
-    Asked,
+    Requested,
     /// The relay has no room for the stream, or has lost its link to the destination. Whatever it did not forward is lost.
     Stopped,
     /// The link that the stream leaves by has failed since the stream began, or the peer there was not a member. The reader has
     /// lost the stream, even if the link is up again.
-    Cut,
+    Disconnected,
 }
 
 /// Why a pipe could not be obtained or released.
@@ -243,7 +243,7 @@ impl<'a> PipePool<'a> {
     pub(crate) fn ending(&mut self, pipe: PipeId) -> Option<StreamEnd> {
         let entry = self.pipes.get_mut(pipe.0 as usize).filter(|entry| entry.ending)?;
         if let Sent::Some { part, next } = entry.sent
-            && matches!(entry.state, StreamState::Taken | StreamState::Asked)
+            && matches!(entry.state, StreamState::Established | StreamState::Requested)
             && let (Some(source), Some(dest)) = (entry.holder, entry.dest)
             && let Some(dest) = PartId::new(dest, part)
         {
@@ -268,13 +268,13 @@ impl<'a> PipePool<'a> {
     pub(crate) fn cut_streams(&mut self, to: impl Fn(NodeId) -> bool) {
         for entry in self.pipes.iter_mut().filter(|entry| entry.kind == PipeKind::Stream) {
             if entry.dest.is_some_and(&to) && entry.state != StreamState::Stopped {
-                entry.state = StreamState::Cut;
+                entry.state = StreamState::Disconnected;
             }
         }
     }
 
     pub(crate) fn stream_state(&self, pipe: PipeId) -> StreamState {
-        self.pipes.get(pipe.0 as usize).map_or(StreamState::Taken, |entry| entry.state)
+        self.pipes.get(pipe.0 as usize).map_or(StreamState::Established, |entry| entry.state)
     }
 
     /// Takes a pipe back.

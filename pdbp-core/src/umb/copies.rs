@@ -196,7 +196,7 @@ impl<'a> Copies<'a> {
     ///
     /// # Errors
     /// Hands the delivery back if it is not one of a copy.
-    pub(crate) fn take_back(&mut self, delivery: Delivery) -> Result<Option<RawBlock>, Delivery> {
+    pub(crate) fn reclaim(&mut self, delivery: Delivery) -> Result<Option<RawBlock>, Delivery> {
         let granules = (BLOCK_HEADER + delivery.bytes().len()).div_ceil(self.granule);
         let Some((place, first)) = self.find(&delivery) else { return Err(delivery) };
         if let Some(readers) = place.readers.get_mut(first) {
@@ -320,8 +320,8 @@ mod tests {
                     }
                     _ if !out.is_empty() => {
                         let (copy, ..) = out.swap_remove(number % out.len());
-                        if let Some(block) = copies.take_back(copy).unwrap() {
-                            let index = umb.take_back(block).unwrap();
+                        if let Some(block) = copies.reclaim(copy).unwrap() {
+                            let index = umb.reclaim(block).unwrap();
                             umb.give(index);
                         }
                     }
@@ -335,8 +335,8 @@ mod tests {
                 prop_assert_eq!(copies.held() == 0, out.is_empty());
             }
             for (copy, ..) in out {
-                if let Some(block) = copies.take_back(copy).unwrap() {
-                    let index = umb.take_back(block).unwrap();
+                if let Some(block) = copies.reclaim(copy).unwrap() {
+                    let index = umb.reclaim(block).unwrap();
                     umb.give(index);
                 }
             }
@@ -352,7 +352,7 @@ mod tests {
         let place = (LinkId::from_index(0), 0);
         let [one, two] = [(); 2].map(|()| block.lend_whole(place, NodeId::new(1).unwrap()).unwrap());
         assert!(copies.share(&one).is_none());
-        assert!(copies.take_back(one).is_err());
+        assert!(copies.reclaim(one).is_err());
         assert!(copies.copy(&block, (0, 10), NodeId::new(1).unwrap(), KIND).is_none(), "there is no block");
         let index = take(&mut umb).unwrap();
         assert!(copies.give_block(umb.lend(index).unwrap()).is_ok() && !copies.has_place());
@@ -361,8 +361,8 @@ mod tests {
             copies.copy(&block, (0, 37), NodeId::new(1).unwrap(), KIND).is_none(),
             "the block is shorter"
         );
-        assert!(copies.take_back(two).is_err());
-        let back = copies.take_back(copy).unwrap().unwrap();
-        assert!(umb.take_back(back).is_ok());
+        assert!(copies.reclaim(two).is_err());
+        let back = copies.reclaim(copy).unwrap().unwrap();
+        assert!(umb.reclaim(back).is_ok());
     }
 }

@@ -21,9 +21,9 @@ use crate::id::BlockId;
 /// // SAFETY: static words, which nobody writes.
 /// let block = unsafe { lender.lend(id, NonNull::from(&WORDS).cast(), 16) };
 /// let other = unsafe { Lender::new().lend(id, NonNull::from(&WORDS).cast(), 16) };
-/// assert!(lender.take_back(other).is_err());
+/// assert!(lender.reclaim(other).is_err());
 /// assert_eq!(lender.outstanding(), 1);
-/// assert!(lender.take_back(block).is_ok());
+/// assert!(lender.reclaim(block).is_ok());
 /// assert_eq!(lender.outstanding(), 0);
 /// # Ok::<(), &str>(())
 /// ```
@@ -44,7 +44,7 @@ impl Lender {
     ///
     /// # Safety
     /// `base` must be aligned to 8 bytes and valid for reads of `length` bytes, which nobody writes, until
-    /// [`take_back`](Self::take_back) has taken the token or [`outstanding`](Self::outstanding) has reported that no token is left.
+    /// [`reclaim`](Self::reclaim) has taken the token or [`outstanding`](Self::outstanding) has reported that no token is left.
     /// If neither happens before this value is dropped, this must hold forever.
     #[inline]
     pub unsafe fn lend(&mut self, id: BlockId, base: NonNull<u8>, length: u32) -> ArrivedBlock {
@@ -57,7 +57,7 @@ impl Lender {
     /// # Errors
     /// Hands the token back if it is not from this lender.
     #[inline]
-    pub fn take_back(&mut self, block: ArrivedBlock) -> Result<(), ArrivedBlock> {
+    pub fn reclaim(&mut self, block: ArrivedBlock) -> Result<(), ArrivedBlock> {
         if block.raw.origin != self.origin {
             return Err(block);
         }

@@ -111,11 +111,11 @@ impl OpenBlock {
         packer.lend(raw.body_mut())
     }
 
-    /// Records what was packed into [lent room](Self::lend_room); see [`Packer::take_back`].
+    /// Records what was packed into [lent room](Self::lend_room); see [`Packer::commit`].
     #[inline]
-    pub fn take_back(&mut self, packed: Packed) {
+    pub fn commit(&mut self, packed: Packed) {
         let Self { raw, packer, .. } = self;
-        packer.take_back(raw.body_mut(), packed);
+        packer.commit(raw.body_mut(), packed);
     }
 
     /// Reserves room for several messages of one length; see [`Packer::reserve_train`].

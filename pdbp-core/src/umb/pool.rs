@@ -98,7 +98,7 @@ impl<M: BlockMemory> BlockPool<M> {
     }
 
     fn give<B: Token>(&mut self, block: B) -> Result<(), B> {
-        self.umb.take_back(block).map(|index| self.umb.give(index))
+        self.umb.reclaim(block).map(|index| self.umb.give(index))
     }
 }
 

@@ -75,7 +75,7 @@ impl SharedBlock {
     /// # Errors
     /// Hands the delivery back if it is not of this block.
     #[inline]
-    pub(crate) fn take_back(&mut self, delivery: Delivery, place: Place) -> Result<(), Delivery> {
+    pub(crate) fn reclaim(&mut self, delivery: Delivery, place: Place) -> Result<(), Delivery> {
         if !self.has_lent(&delivery, place) {
             return Err(delivery);
         }
@@ -86,21 +86,21 @@ impl SharedBlock {
 
     /// Whether any deliveries are outstanding.
     #[inline]
-    pub(crate) fn is_read(&self) -> bool {
+    pub(crate) fn has_readers(&self) -> bool {
         self.readers > 0
     }
 
     /// Takes the block out if no delivery of it is outstanding.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<ArrivedBlock> {
-        if self.is_read() { None } else { self.block.take() }
+        if self.has_readers() { None } else { self.block.take() }
     }
 }
 
 impl Drop for SharedBlock {
     #[inline]
     fn drop(&mut self) {
-        if self.is_read()
+        if self.has_readers()
             && let Some(block) = self.block.take()
         {
             // The block counts as out forever, so its owner leaves the memory in place.

@@ -40,12 +40,12 @@ pub enum BlockState {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BlockInfo {
     used: BlockUse,
-    /// [`OUT`], or the number of outstanding deliveries.
+    /// [`CHECKED_OUT`], or the number of outstanding deliveries.
     claims: u32,
 }
 
 /// In [`BlockInfo`]: the block's token is out, or the block does not exist.
-const OUT: u32 = u32::MAX;
+const CHECKED_OUT: u32 = u32::MAX;
 
 /// How the engine uses a block.
 #[derive(Clone, Copy, Debug, Default)]
@@ -110,7 +110,7 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
         for (i, entry) in info.iter_mut().enumerate() {
             let (i, next) = (i as u32, i as u32 + 1);
             let used = BlockUse { next: if next < count { next } else { NIL }, ..BlockUse::default() };
-            *entry = BlockInfo { used, claims: if i < count { 0 } else { OUT } };
+            *entry = BlockInfo { used, claims: if i < count { 0 } else { CHECKED_OUT } };
         }
         let origin = Origin::new(memory.base());
         let free_head = if count == 0 { NIL } else { 0 };
@@ -162,7 +162,7 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
     #[inline(always)]
     pub(crate) fn lend(&mut self, index: u32) -> Option<RawBlock> {
         let entry = self.info.get_mut(index as usize).filter(|entry| entry.claims == 0)?;
-        entry.claims = OUT;
+        entry.claims = CHECKED_OUT;
         self.out += 1;
         let id = BlockId { segment: self.segment, index };
         Some(RawBlock { origin: self.origin, base: self.place(index), id, room: self.room })
@@ -185,7 +185,7 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
     /// # Errors
     /// Hands the token back if it belongs to another region.
     #[inline]
-    pub(crate) fn take_back<B: Token>(&mut self, block: B) -> Result<u32, B> {
+    pub(crate) fn reclaim<B: Token>(&mut self, block: B) -> Result<u32, B> {
         let Some(index) = self.index_of(&block) else { return Err(block) };
         block.into_raw().forget();
         self.out -= 1;
@@ -204,7 +204,7 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
 
     /// The sealed bytes of a block (header and body). `None` if there is no such block, or its token is out.
     pub(crate) fn sealed(&self, index: u32) -> Option<&[u8]> {
-        let entry = self.info.get(index as usize).filter(|entry| entry.claims != OUT)?;
+        let entry = self.info.get(index as usize).filter(|entry| entry.claims != CHECKED_OUT)?;
         let length = self.room().min(entry.used.length as usize);
         // SAFETY: the range is inside the block, which is initialised (contract of `BlockMemory`), and nobody writes it: no token
         // is out, and none is made while `self` is borrowed.
@@ -226,7 +226,7 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
             return None;
         }
         let entry = self.info.get_mut(index as usize)?;
-        entry.claims = entry.claims.checked_add(1).filter(|claims| *claims != OUT)?;
+        entry.claims = entry.claims.checked_add(1).filter(|claims| *claims != CHECKED_OUT)?;
         self.readers += 1;
         Some(Delivery::new(self.place(index), (start, end), place, source, kind))
     }
@@ -242,7 +242,7 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
         let place = delivery.place();
         let block = self.lent_at(place)?;
         let entry = self.info.get_mut(place.1 as usize).filter(|_| delivery.is_at(block, place))?;
-        entry.claims = entry.claims.checked_add(1).filter(|claims| *claims != OUT)?;
+        entry.claims = entry.claims.checked_add(1).filter(|claims| *claims != CHECKED_OUT)?;
         self.readers += 1;
         Some(delivery.again())
     }
@@ -250,7 +250,7 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
     /// Address of a block that has outstanding deliveries.
     fn lent_at(&self, place: Place) -> Option<NonNull<u8>> {
         let entry = self.info.get(place.1 as usize)?;
-        (entry.claims != 0 && entry.claims != OUT).then(|| self.place(place.1))
+        (entry.claims != 0 && entry.claims != CHECKED_OUT).then(|| self.place(place.1))
     }
 
     /// Takes back a delivery made by [`lend_piece`](Self::lend_piece).
@@ -270,7 +270,7 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
     }
 
     /// Whether neither the token of a block nor any delivery of it is out.
-    pub(crate) fn is_here(&self, index: u32) -> bool {
+    pub(crate) fn is_idle(&self, index: u32) -> bool {
         self.info.get(index as usize).is_some_and(|entry| entry.claims == 0)
     }
 

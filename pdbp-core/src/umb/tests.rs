@@ -110,7 +110,7 @@ fn a_segment_of_a_stream_stays_one_when_it_is_made_urgent() {
     let (segment, messages) = (segment.into_urgent(), open(umb, 1).into_urgent());
     assert_eq!((segment.load, messages.load), (Load::Segment(tag), Load::Urgent));
     for block in [segment, messages] {
-        umb.take_back(block).unwrap();
+        umb.reclaim(block).unwrap();
     }
 }
 
@@ -190,7 +190,7 @@ fn a_block_has_one_token_however_often_it_is_asked_for() {
     for index in [2, 3, NIL - 1, NIL] {
         assert!(umb.lend(index).is_none() && umb.sealed(index).is_none(), "there is no block {index}");
     }
-    assert_eq!(umb.take_back(first).unwrap(), 1);
+    assert_eq!(umb.reclaim(first).unwrap(), 1);
     umb.entry(1).unwrap().length = 100;
     let place = (crate::routing::LinkId::from_index(0), 1);
     let piece = umb.lend_piece((0, 8), place, node(0), DeliveryKind::Returned { stream: None }).unwrap();
@@ -225,7 +225,7 @@ fn a_block_that_is_read_cannot_be_had_and_stays_when_its_holder_goes() {
     let mut shared = SharedBlock::new(pool.take().unwrap().into_arrived(80));
     let piece = shared.lend((0, 16), place, node(0), kind).unwrap();
     assert!(shared.lend((8, 17), place, node(0), kind).is_none(), "beyond the block");
-    assert!(shared.take_back(shared_elsewhere(place, kind), place).is_err());
+    assert!(shared.reclaim(shared_elsewhere(place, kind), place).is_err());
     drop((shared, pool));
     assert!(!freed.load(Ordering::Relaxed));
     assert_eq!(piece.bytes(), [0; 16]);

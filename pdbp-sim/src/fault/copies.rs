@@ -49,7 +49,7 @@ impl Copies {
         let address = block.bytes().as_ptr();
         let is_it = |c: &Copy| c.words.cast::<u8>().as_ptr().cast_const() == address;
         let Some(at) = self.copies.iter().position(is_it) else { return Err(block) };
-        self.lender.take_back(block)?;
+        self.lender.reclaim(block)?;
         let Copy { words, original } = self.copies.swap_remove(at);
         // SAFETY: the words come from `Box::leak` in `copy` and leave the table only once; their only token was just taken back.
         drop(unsafe { Box::from_raw(words.as_ptr()) });

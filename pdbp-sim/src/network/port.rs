@@ -86,7 +86,7 @@ impl Port {
         if !self.held.get(&address).is_some_and(is_it) {
             return Err(Refused { op: Op::Return { peer, block }, reason: Reason::Unsupported });
         }
-        if let Err(block) = self.lender.take_back(block) {
+        if let Err(block) = self.lender.reclaim(block) {
             return Err(Refused { op: Op::Return { peer, block }, reason: Reason::Unsupported });
         }
         if let Some(held) = self.held.remove(&address) {

@@ -432,7 +432,7 @@ impl<T: Transport + 'static> Host<T> {
     fn check_state(&self, stream: &Stream) -> Result<(), Breach> {
         let (number, dest) = (stream.out.number(), stream.out.dest().node());
         let (state, told) = (stream.out.state(self.engine()), self.streams.was_told(number));
-        let ended = matches!(state, StreamState::Cut | StreamState::Stopped);
+        let ended = matches!(state, StreamState::Disconnected | StreamState::Stopped);
         // The host is told of a destination that is not a member before the relay has stopped the streams to it.
         let relayed = self.engine().is_relayed(dest);
         if ended == told || (told && relayed) {

@@ -188,7 +188,7 @@ impl Transport for Replay {
             }
             Op::Return { block, .. } => {
                 let address = block.bytes().as_ptr().addr();
-                if self.lender.take_back(block).is_ok() {
+                if self.lender.reclaim(block).is_ok() {
                     self.lent.remove(&address);
                 }
             }

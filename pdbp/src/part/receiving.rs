@@ -120,7 +120,7 @@ impl<S: Share> Part<S> {
 
     /// Whether a message, and whether a new stream, has arrived.
     pub(super) fn has_arrived(&self) -> (bool, bool) {
-        let waiting = self.inbox().look(&mut Source(self));
+        let waiting = self.inbox().poll(&mut Source(self));
         (waiting.message, waiting.stream)
     }
 }

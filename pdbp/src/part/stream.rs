@@ -233,10 +233,10 @@ impl<P: HoldsPart> StreamWriter<P> {
 
     /// Whether the receiving node or relay has accepted the stream, which was sent to its end.
     pub(super) fn taken(&self, engine: &mut NodeEngine) -> Option<Result<(), SendError>> {
-        if self.out.state(engine) == StreamState::Taken {
+        if self.out.state(engine) == StreamState::Established {
             return Some(Ok(()));
         }
-        let taken = self.out.poll_taken(engine)?;
+        let taken = self.out.poll_established(engine)?;
         Some(taken.map_err(|error| self.failure(engine, error)))
     }
 

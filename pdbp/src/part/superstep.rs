@@ -109,7 +109,7 @@ impl<S: Share> Part<S> {
 
     /// Whether the superstep can go on: nothing of it is left to read, and the part is `done`, now or earlier.
     fn may_advance(&self, stage: engine::Superstep, done: bool) -> bool {
-        stage.may_advance(done, self.inbox().look(&mut Source(self)))
+        stage.may_advance(done, self.inbox().poll(&mut Source(self)))
     }
 
     /// Advances a superstep in which nothing is left to read.

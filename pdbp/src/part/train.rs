@@ -49,7 +49,7 @@ impl Bytes {
 /// Messages of a run, ahead of their reader: those of one train, side by side, and the way to the next train.
 ///
 /// **Invariant.** While `ahead` is set, `bytes` are those of the run, and this train owns counted shares of it: one for each
-/// message left, and one for each message that may follow in other trains ([`Ahead::unlooked`]). The bytes of the `left` messages,
+/// message left, and one for each message that may follow in other trains ([`Ahead::unchecked`]). The bytes of the `left` messages,
 /// `length` bytes each, lie in the run from `at` on. Without `ahead`, none are left.
 pub(super) struct Train<S: Share = Local> {
     left: Cell<u32>,
@@ -132,7 +132,7 @@ impl<S: Share> Train<S> {
                 // Unreachable: the inbox returns only ranges within its delivery.
                 return;
             };
-            self.run.set(run.add(ahead.count() + ahead.unlooked()));
+            self.run.set(run.add(ahead.count() + ahead.unchecked()));
             self.bytes.set(bytes);
             self.at.set(NonNull::from(messages).cast());
             self.length.set(length);
@@ -163,7 +163,7 @@ impl<S: Share> Train<S> {
     fn close(&self) -> Option<(Ahead, u32)> {
         let ahead = self.ahead().take()?;
         let left = self.left.replace(0);
-        let shares = left + ahead.unlooked();
+        let shares = left + ahead.unchecked();
         if shares > 0 {
             // SAFETY: the train had these shares (invariant), and has none from now on.
             unsafe { Pointer::<S>::give_back(self.run.get(), shares) }

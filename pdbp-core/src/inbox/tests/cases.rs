@@ -9,14 +9,14 @@ fn a_message_is_seen_though_what_is_unread_leaves_no_room_for_it() {
     assert!(source.deliver(1, kind, |packer, body| {
         packer.push(body, route(1, CduClass::Stream, 0), b"nobody reads it").unwrap();
     }));
-    assert!(!inbox.look(&mut source).message);
+    assert!(!inbox.poll(&mut source).message);
     assert!(source.deliver(1, messages(false), |packer, body| {
         packer.push(body, route(1, CduClass::ShortMessage, 0), b"to be read").unwrap();
     }));
-    assert!(inbox.look(&mut source).message);
+    assert!(inbox.poll(&mut source).message);
     let message = inbox.next(&mut source).expect("it was seen");
     source.release(message.into_hold());
-    assert!(!inbox.look(&mut source).message);
+    assert!(!inbox.poll(&mut source).message);
 }
 
 #[test]
@@ -27,17 +27,17 @@ fn messages_behind_what_there_is_no_room_for_may_be_there() {
         move |packer: &mut Packer, body: &mut [u8]| packer.push(body, route(1, class, 0), b"data").unwrap()
     };
     assert!(source.deliver(1, kind(0), data(CduClass::Stream)));
-    assert!(!inbox.look(&mut source).stalled);
+    assert!(!inbox.poll(&mut source).stalled);
     assert!(source.deliver(1, kind(1), data(CduClass::Stream)));
     assert!(source.deliver(1, messages(false), data(CduClass::ShortMessage)));
-    let waiting = inbox.look(&mut source);
+    let waiting = inbox.poll(&mut source);
     assert!(!waiting.message && waiting.stream && waiting.stalled);
     let key = inbox.accept(&mut source).unwrap().key;
     for _ in 0..2 {
         let Segment::Data(hold) = inbox.next_segment(key, &mut source) else { panic!() };
         source.release(hold);
     }
-    assert_eq!(inbox.look(&mut source), Waiting { message: true, stream: false, stalled: false });
+    assert_eq!(inbox.poll(&mut source), Waiting { message: true, stream: false, stalled: false });
     inbox.clear(&mut source);
     assert_eq!(source.held(), 0);
 }
@@ -51,7 +51,7 @@ fn messages_that_are_withheld_come_later_in_their_order_and_streams_at_once() {
     let byte = |inbox: &mut TestInbox, source: &mut Source| next(inbox, source).map(|(.., data)| data[0]);
     assert!(source.deliver(1, messages(false), data(CduClass::ShortMessage, 0)));
     assert_eq!(byte(&mut inbox, &mut source), Some(0));
-    assert!(!inbox.look(&mut source).message);
+    assert!(!inbox.poll(&mut source).message);
     inbox.withhold(true);
     let stream = DeliveryKind::Stream { number: StreamNo(1), segment: 0, last: true, aborted: false };
     assert!(source.deliver(1, messages(false), data(CduClass::ShortMessage, 2)));
@@ -61,13 +61,13 @@ fn messages_that_are_withheld_come_later_in_their_order_and_streams_at_once() {
         assert_eq!(byte(&mut inbox, &mut source), None);
         assert!(inbox.next_batch(&mut source).is_none());
         assert_eq!(inbox.read_each(&mut source, |_, _| panic!()), Some(0));
-        assert!(!inbox.look(&mut source).message);
+        assert!(!inbox.poll(&mut source).message);
     }
     let key = inbox.accept(&mut source).expect("it is no message").key;
     let Segment::Data(hold) = inbox.next_segment(key, &mut source) else { panic!() };
     source.release(hold);
     inbox.withhold(false);
-    assert!(inbox.look(&mut source).message);
+    assert!(inbox.poll(&mut source).message);
     assert_eq!([(); 3].map(|()| byte(&mut inbox, &mut source)), [Some(1), Some(2), None]);
     assert!(matches!(inbox.next_segment(key, &mut source), Segment::End));
     assert_eq!(source.held(), 0);
@@ -87,7 +87,7 @@ fn a_stream_that_nobody_reads_any_more_gives_back_what_comes() {
     for segment in 1..20 {
         assert!(source.deliver(1, kind(segment, segment == 19), data));
     }
-    inbox.look(&mut source);
+    inbox.poll(&mut source);
     assert_eq!((source.held(), source.arrivals.len()), (0, 0));
     assert!(matches!(inbox.next_segment(key, &mut source), Segment::Unknown));
 }
@@ -145,7 +145,7 @@ fn a_message_that_had_come_before_its_node_failed_is_whole() {
         }));
         source.arrivals.push_back(Arrival::Failed(node(1)));
         assert!(inbox.accept(&mut source).is_none());
-        assert!(inbox.look(&mut source).message);
+        assert!(inbox.poll(&mut source).message);
         let message = inbox.next(&mut source).expect("all of it had come");
         let bytes: Vec<u8> = source.bytes(message.hold()).to_vec();
         assert_eq!((bytes.len(), bytes[0], bytes[63]), (64, 0, 3));
@@ -153,7 +153,7 @@ fn a_message_that_had_come_before_its_node_failed_is_whole() {
         assert!(inbox.next(&mut source).is_none());
         assert_eq!((source.room, source.held()), (room, 0), "{read_before}");
         source.arrivals.push_back(Arrival::Failed(node(1)));
-        assert!(!inbox.look(&mut source).message, "that is no message");
+        assert!(!inbox.poll(&mut source).message, "that is no message");
     }
 }
 

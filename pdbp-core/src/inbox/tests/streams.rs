@@ -110,11 +110,11 @@ fn streams_that_are_read_together_take_turns_and_one_that_was_accepted_is_left_t
     let taken: Vec<_> = std::iter::from_fn(|| take(&mut inbox, &mut source)).collect();
     let turns = [(2, 0), (3, 0), (4, 0), (2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (4, 2), (3, 255)];
     assert_eq!(taken, turns);
-    assert!(!inbox.look(&mut source).stream, "they were accepted when they were read");
+    assert!(!inbox.poll(&mut source).stream, "they were accepted when they were read");
     deliver(&mut source, 2, 3, false);
-    assert!(inbox.look(&mut source).stream, "there is a piece");
+    assert!(inbox.poll(&mut source).stream, "there is a piece");
     assert_eq!(take(&mut inbox, &mut source), Some((2, 3)));
-    assert!(!inbox.look(&mut source).stream);
+    assert!(!inbox.poll(&mut source).stream);
     let Segment::Data(hold) = inbox.next_segment(alone, &mut source) else { panic!("nobody else reads it") };
     source.release(hold);
     // All that are given up give back what comes.

@@ -261,7 +261,8 @@ impl Cluster {
         let mut ends = |tag: &StreamTag, over: bool| {
             let state = engine.stream_state(tag.group);
             let stopped = state == StreamState::Stopped;
-            let ends = stopped || over && (state != StreamState::Asked || engine.has_failed(tag.dest.node()));
+            let ends =
+                stopped || over && (state != StreamState::Requested || engine.has_failed(tag.dest.node()));
             if ends {
                 engine.close_stream(tag.group).unwrap();
             }

@@ -446,7 +446,7 @@ impl Transport for Port {
                     return Err(Refused { op: Op::Return { peer, block }, reason: Reason::PeerFailed });
                 }
                 let index = block.id().index;
-                link.lender.take_back(block).expect("a block of another link");
+                link.lender.reclaim(block).expect("a block of another link");
                 if index >= 0x8000_0000 {
                     link.foreign.remove(&(index - 0x8000_0000)).expect("a foreign block given back twice");
                     return Ok(());

@@ -326,19 +326,19 @@ fn a_writer_learns_that_its_link_failed_between_two_segments() {
     let part = part(0, 0);
     let (group, number) = c.host(0).engine.open_stream(part, node(1)).unwrap();
     let (other, _) = c.host(0).engine.open_stream(part, node(0)).unwrap();
-    assert_eq!(c.host(0).engine.stream_state(group), StreamState::Taken);
+    assert_eq!(c.host(0).engine.stream_state(group), StreamState::Established);
     c.cut(0, 1);
     rounds(&mut c, 3);
     c.mend(0, 1);
     rounds(&mut c, 9);
     let engine = &mut c.host(0).engine;
     assert!(!engine.has_failed(node(1)));
-    assert_eq!(engine.stream_state(group), StreamState::Cut, "stream {number:?}");
-    assert_eq!(engine.stream_state(other), StreamState::Taken, "a stream to another node");
+    assert_eq!(engine.stream_state(group), StreamState::Disconnected, "stream {number:?}");
+    assert_eq!(engine.stream_state(other), StreamState::Established, "a stream to another node");
     engine.close_stream(group).unwrap();
     engine.close_stream(other).unwrap();
     let (group, _) = engine.open_stream(part, node(1)).unwrap();
-    assert_eq!(engine.stream_state(group), StreamState::Taken, "the next stream of the pipe");
+    assert_eq!(engine.stream_state(group), StreamState::Established, "the next stream of the pipe");
     engine.close_stream(group).unwrap();
     c.settle();
 }

@@ -74,13 +74,13 @@ fn a_stream_knows_when_its_relay_has_taken_it() {
     let Host { engine, pipes, .. } = c.host(3);
     let relay = engine.links.id(node(5));
     engine.handle_control(relay, Control::StreamAnswer { group, number, taken: false }, pipes);
-    assert_eq!(engine.stream_state(group), StreamState::Asked);
+    assert_eq!(engine.stream_state(group), StreamState::Requested);
     rounds(&mut c, 4);
-    assert_eq!(c.host(3).engine.stream_state(group), StreamState::Taken);
+    assert_eq!(c.host(3).engine.stream_state(group), StreamState::Established);
     // With a link, there is no relay to ask.
     segment(&mut c, 3, 1, 4, false);
     let Host { engine, streams, .. } = c.host(3);
-    assert!(streams.values().all(|s| engine.stream_state(s.tag.group) == StreamState::Taken));
+    assert!(streams.values().all(|s| engine.stream_state(s.tag.group) == StreamState::Established));
     c.settle();
     assert_no_stream_is_left(&mut c);
 }
