@@ -35,7 +35,7 @@ fn whatever_the_driver_says_is_reported() {
     assert!(fine.1.contains("pieces of memory are gathered"), "{}", fine.1);
 
     let skipped = [
-        ([("DRIVER_VERSION", "11080")], "the driver knows CUDA 11.8, and 12.2 is needed"),
+        ([("DRIVER_VERSION", "11080")], "the driver supports CUDA 11.8, but 12.2 is needed"),
         ([("DRIVER_DEVICES", "0")], "the driver offers no device"),
         ([("DRIVER_FAILS", "cuDriverGetVersion=34")], "no CUDA driver"),
         ([("DRIVER_FAILS", "cuInit=34")], "no CUDA driver"),

@@ -95,26 +95,26 @@ impl fmt::Display for DeviceError {
                 let (found, needed) = (version(found), version(needed));
                 write!(
                     f,
-                    "the driver knows CUDA {}.{}, and {}.{} is needed; install a newer driver",
+                    "the driver supports CUDA {}.{}, but {}.{} is needed; install a newer driver",
                     found.0, found.1, needed.0, needed.1
                 )
             }
             Self::NoDevices => f.write_str(
-                "the driver offers no device; look at `nvidia-smi -L`, and at CUDA_VISIBLE_DEVICES, which may hide all",
+                "the driver offers no device; check `nvidia-smi -L` and CUDA_VISIBLE_DEVICES, which may hide all devices",
             ),
             Self::NoSuchDevice { ordinal, devices } => {
                 write!(f, "no device {ordinal}; this process sees {devices}, numbered from 0")
             }
-            Self::Empty => f.write_str("memory of 0 bytes cannot be had; ask for 1 or more"),
+            Self::Empty => f.write_str("cannot allocate 0 bytes; ask for 1 or more"),
             Self::OutOfMemory { bytes } => {
-                write!(f, "no {bytes} bytes of memory are left; free some, or ask for less")
+                write!(f, "not enough memory for {bytes} bytes; free some, or ask for less")
             }
             Self::OutOfBounds { at, bytes, room } => {
                 write!(f, "{bytes} bytes at {at} do not lie in device memory of {room} bytes")
             }
             Self::InUse { bytes } => write!(
                 f,
-                "a copy may be under way in device memory of {bytes} bytes, since the driver did not say when it ends; use other memory"
+                "a copy may still be in flight in device memory of {bytes} bytes, since the driver did not report its end; use other memory"
             ),
             Self::OtherDevice { owner, device } => {
                 write!(

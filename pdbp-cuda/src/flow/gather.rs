@@ -97,7 +97,7 @@ impl<D: Device, B: VacantBlock> Flow for Gather<D, B> {
         self.pipeline.copier()
     }
 
-    fn give_back(&mut self) {
+    fn release(&mut self) {
         self.pipeline.finish();
     }
 

@@ -21,7 +21,7 @@ pub(super) trait Flow {
     fn copier(&self) -> &Copier<Self::Device>;
 
     /// Gives back what other flows can use. Nothing is pending.
-    fn give_back(&mut self);
+    fn release(&mut self);
 
     /// Leaves pending work to the copier.
     fn leave(&mut self);
@@ -39,11 +39,11 @@ pub(super) fn poll<F: Flow, E>(
         State::Flowing | State::Ending => {}
     }
     flow.copier().reap();
-    let mut going = Going { flow, failed: true };
-    let step = advance(going.flow);
-    going.failed = step.is_err();
+    let mut advancing = Advancing { flow, failed: true };
+    let step = advance(advancing.flow);
+    advancing.failed = step.is_err();
     if let Ok(Step::Done) = step {
-        end(going.flow);
+        end(advancing.flow);
     }
     step
 }
@@ -51,7 +51,7 @@ pub(super) fn poll<F: Flow, E>(
 /// Ends a flow when everything has arrived.
 pub(super) fn end<F: Flow>(flow: &mut F) {
     *flow.state() = State::Done;
-    flow.give_back();
+    flow.release();
 }
 
 /// Gives up what the flow has not done.
@@ -64,12 +64,12 @@ pub(super) fn close<F: Flow>(flow: &mut F) {
 }
 
 /// A flow that is advancing.
-struct Going<'f, F: Flow> {
+struct Advancing<'f, F: Flow> {
     flow: &'f mut F,
     failed: bool,
 }
 
-impl<F: Flow> Drop for Going<'_, F> {
+impl<F: Flow> Drop for Advancing<'_, F> {
     fn drop(&mut self) {
         if self.failed {
             *self.flow.state() = State::Failed;

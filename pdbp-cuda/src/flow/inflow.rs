@@ -237,7 +237,7 @@ impl<D: Device, B: HostBlock> Flow for Inflow<D, B> {
         &self.copier
     }
 
-    fn give_back(&mut self) {
+    fn release(&mut self) {
         // A queue on which nothing was copied may still wait for the event that the flow was to begin after.
         if let Some(queue) = self.queue.take().filter(|_| self.copied > 0) {
             self.copier.put_queue(queue);

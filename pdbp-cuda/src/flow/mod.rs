@@ -190,7 +190,7 @@ impl<E: fmt::Display> fmt::Display for FlowError<E> {
                 "a message of {bytes} bytes does not fit a slot of {slot}, or is longer than a block; receive it by itself, as \
                  other messages are, or into larger slots"
             ),
-            Self::Ended => f.write_str("the flow has failed before; begin a new one"),
+            Self::Ended => f.write_str("the flow has already failed; begin a new one"),
         }
     }
 }

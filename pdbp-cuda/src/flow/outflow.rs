@@ -146,7 +146,7 @@ impl<D: Device, B: VacantBlock> Flow for Outflow<D, B> {
         &self.copier
     }
 
-    fn give_back(&mut self) {
+    fn release(&mut self) {
         // A queue on which nothing was copied may still wait for the event that the flow was to begin after.
         if let Some(queue) = self.queue.take().filter(|_| self.copied > 0) {
             self.copier.put_queue(queue);

@@ -100,7 +100,7 @@ impl<D: Device, B: HostBlock> Flow for Scatter<D, B> {
         self.pipeline.copier()
     }
 
-    fn give_back(&mut self) {
+    fn release(&mut self) {
         self.pipeline.finish();
     }
 

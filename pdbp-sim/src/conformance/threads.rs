@@ -6,7 +6,7 @@ use std::thread;
 
 use pdbp_core::{BlockMemory, Transport};
 
-use super::node::Beside;
+use super::node::SharedCounts;
 use super::{Case, Failure, Node, Verdict, Watch, cases};
 
 /// Runs a case on all nodes of a domain, each on a thread of its own.
@@ -23,11 +23,11 @@ where
     T: Transport + Send,
     M: BlockMemory + Send,
 {
-    let beside = Arc::new(Beside::new(nodes.len()));
+    let beside = Arc::new(SharedCounts::new(nodes.len()));
     let ended = AtomicU64::new(0);
     let run = |mut node: Node<T, M>| {
         let _watch = Watch::on(&node, case.name);
-        node.set_beside(&beside);
+        node.share_counts(&beside);
         let outcome = case.run_on(&mut node);
         // Counted before the node leaves, so that peers that miss it come later.
         (ended.fetch_add(1, Ordering::Relaxed), outcome)

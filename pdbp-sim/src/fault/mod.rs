@@ -142,7 +142,7 @@ impl<T: Transport, M: BlockMemory> FaultInjector<T, M> {
         }
     }
 
-    fn give_back(&mut self, peer: NodeId, block: ArrivedBlock) -> Result<(), Refused<T::Error>> {
+    fn return_block(&mut self, peer: NodeId, block: ArrivedBlock) -> Result<(), Refused<T::Error>> {
         let original = match self.copies.take_original(block) {
             Ok(original) => original,
             Err(block) => return self.inner.submit(Op::Return { peer, block }),
@@ -176,7 +176,7 @@ impl<T: Transport, M: BlockMemory> FaultInjector<T, M> {
     }
 
     /// Queues a completion of the wrapped transport, changed where necessary.
-    fn take_in(&mut self, completion: Completion<T::Error>) {
+    fn admit(&mut self, completion: Completion<T::Error>) {
         let (peer, completion) = match completion {
             Completion::Sent { peer, block } if self.has_failed(peer) => {
                 (peer, Some(Completion::Failed { peer, block }))
@@ -324,7 +324,7 @@ impl<T: Transport, M: BlockMemory> Transport for FaultInjector<T, M> {
         }
         match op {
             Op::Recv { peer, block } => self.post(peer, block),
-            Op::Return { peer, block } => self.give_back(peer, block),
+            Op::Return { peer, block } => self.return_block(peer, block),
             op => self.inner.submit(op),
         }
     }
@@ -335,7 +335,7 @@ impl<T: Transport, M: BlockMemory> Transport for FaultInjector<T, M> {
             self.fail(peer);
         }
         if let Some(completion) = self.inner.poll_completion() {
-            self.take_in(completion);
+            self.admit(completion);
         }
         let (now, links) = (self.polls, self.links.len());
         for _ in 0..links {

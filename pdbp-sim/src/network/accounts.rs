@@ -141,7 +141,7 @@ impl<T: Transport + 'static> Cluster<T> {
                 // Relays count the messages they lose for all sources together.
                 continue;
             }
-            if !host.told.failed.contains(&dest) {
+            if !host.failures.failed.contains(&dest) {
                 let what =
                     format!("{missing} messages to node{dest} did not arrive; its link has not failed");
                 return Err(Breach::new(Invariant::Accounted, what));

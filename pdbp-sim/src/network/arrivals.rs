@@ -31,8 +31,8 @@ impl Net {
         let session = pair.session;
         let incoming = &pair.ends_of(to, from).0.incoming;
         let (received, released) = (incoming.next, incoming.released);
-        let told = Kind::Ack { from, to, session, received, released };
-        if self.send_on_fabric(SHORT_FRAME, told) {
+        let ack = Kind::Ack { from, to, session, received, released };
+        if self.send_on_fabric(SHORT_FRAME, ack) {
             return;
         }
         if self.physics.loss.strikes(&mut self.random) {
@@ -40,7 +40,7 @@ impl Net {
             return;
         }
         let at = self.now + self.physics.way(&mut self.random);
-        self.queue.plan(at, told);
+        self.queue.plan(at, ack);
     }
 
     pub(super) fn ack_arrives(&mut self, (from, to): (u16, u16), session: u32, received: u64, released: u64) {

@@ -97,7 +97,7 @@ impl<T: Transport + 'static> Cluster<T> {
         let made = Network::new(setup.nodes, setup.physics.clone(), setup.seed);
         let (network, ports) = made.map_err(ClusterError::Physics)?;
         if setup.open {
-            network.tell_lives();
+            network.publish_lives();
         }
         let nodes = setup.nodes;
         let mut cluster = Self {
@@ -180,7 +180,7 @@ impl<T: Transport + 'static> Cluster<T> {
     /// Hides some events from a host.
     #[cfg(test)]
     pub(super) fn hide(&mut self, node: u16, what: super::sabotage::Hidden) {
-        self.hosts[usize::from(node)].as_mut().unwrap().told.hides = Some(what);
+        self.hosts[usize::from(node)].as_mut().unwrap().failures.hides = Some(what);
     }
 
     /// Makes a host do something wrong, the `after`th time.

@@ -232,7 +232,7 @@ impl Trace {
         Self { last: VecDeque::with_capacity(most), most }
     }
 
-    pub(super) fn note(&mut self, event: Event) {
+    pub(super) fn record(&mut self, event: Event) {
         if self.last.len() >= self.most {
             self.last.pop_front();
         }

@@ -32,7 +32,7 @@ impl Net {
             state.life
         });
         for (low, high) in pairs {
-            self.look_at(low, high);
+            self.check_link(low, high);
         }
         life
     }
@@ -53,7 +53,7 @@ impl Net {
             }
             match self.physics.crash_sight {
                 CrashSight::AtOnce => self.fail(node, peer),
-                CrashSight::BySilence => self.look_at(node, peer),
+                CrashSight::BySilence => self.check_link(node, peer),
             }
         }
     }
@@ -64,13 +64,13 @@ impl Net {
     }
 
     /// Checks all links in use after cuts or repairs.
-    pub(super) fn look_at_all(&mut self) {
+    pub(super) fn check_all_links(&mut self) {
         let pairs: Vec<_> = self.pairs.keys().copied().collect();
-        pairs.into_iter().for_each(|(low, high)| self.look_at(low, high));
+        pairs.into_iter().for_each(|(low, high)| self.check_link(low, high));
     }
 
     /// Starts or ends the watch on two nodes, or plans their new session.
-    fn look_at(&mut self, a: u16, b: u16) {
+    fn check_link(&mut self, a: u16, b: u16) {
         let (low, high) = key(a, b);
         let together = self.reaches(low, high) && self.reaches(high, low);
         let at = self.now + self.physics.give_up;
@@ -147,11 +147,11 @@ impl Net {
             _ => None,
         });
         let failed = before.lent.into_values().chain(loads);
-        let mut told: Vec<_> = failed.map(|block| Completion::Failed { peer: from, block }).collect();
-        told.extend(before.posted.into_iter().map(|block| Completion::Unused { peer: from, block }));
+        let mut completions: Vec<_> = failed.map(|block| Completion::Failed { peer: from, block }).collect();
+        completions.extend(before.posted.into_iter().map(|block| Completion::Unused { peer: from, block }));
         let cause = if peer_alive { Cause::Silence(self.physics.give_up) } else { Cause::Crash };
-        told.push(Completion::PeerFailed { peer: from, cause: Some(cause) });
-        told.into_iter().for_each(|completion| self.make_ready(node, Ready::Done(completion)));
+        completions.push(Completion::PeerFailed { peer: from, cause: Some(cause) });
+        completions.into_iter().for_each(|completion| self.make_ready(node, Ready::Done(completion)));
         let (low, high) = key(node, peer);
         self.try_restore(low, high);
     }

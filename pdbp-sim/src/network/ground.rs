@@ -45,7 +45,7 @@ pub(super) struct OnFabric {
     /// By number: the event on arrival, and whether it happens.
     under_way: BTreeMap<u32, (Kind, Fate)>,
     numbers: u32,
-    told: Vec<FrameEvent>,
+    events: Vec<FrameEvent>,
     /// The key of each group, and how many ends it has.
     pub(super) ends: BTreeMap<u16, (GroupKey, usize)>,
     /// Number of groups created so far.
@@ -81,9 +81,9 @@ impl Ground {
         let mut frames = Frames::new(topology, *timing).map_err(PhysicsError::Topology)?;
         let farthest = frames.farthest();
         frames.send(0, (0, farthest), DATA, 0, bytes);
-        let mut told = Vec::new();
-        while frames.due().is_some() && !told.contains(&FrameEvent::Arrived(0)) {
-            frames.step(&mut told);
+        let mut events = Vec::new();
+        while frames.due().is_some() && !events.contains(&FrameEvent::Arrived(0)) {
+            frames.step(&mut events);
         }
         Ok(Some(frames.now()))
     }
@@ -105,7 +105,7 @@ impl Physics {
             frames,
             under_way: BTreeMap::new(),
             numbers: 0,
-            told: Vec::new(),
+            events: Vec::new(),
             ends: BTreeMap::new(),
             groups: 0,
         };
@@ -147,19 +147,19 @@ impl Net {
             if ground.frames.due().is_none_or(|due| due > last) {
                 return;
             }
-            let mut told = std::mem::take(&mut ground.told);
-            ground.frames.step(&mut told);
+            let mut events = std::mem::take(&mut ground.events);
+            ground.frames.step(&mut events);
             let now = ground.frames.now();
-            told.drain(..).for_each(|told| self.on_frame_event(told, now));
+            events.drain(..).for_each(|event| self.on_frame_event(event, now));
             if let Some(ground) = &mut self.ground {
-                ground.told = told;
+                ground.events = events;
             }
         }
     }
 
-    fn on_frame_event(&mut self, told: FrameEvent, now: u64) {
+    fn on_frame_event(&mut self, event: FrameEvent, now: u64) {
         let Some(ground) = &mut self.ground else { return };
-        match told {
+        match event {
             FrameEvent::Sent(number) => {
                 if let Some((Kind::Frame { from, to, session, sequence }, _)) = ground.under_way.get(&number)
                     && let Some(pair) = self.pairs.get_mut(&key(*from, *to))

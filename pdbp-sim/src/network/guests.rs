@@ -165,7 +165,7 @@ impl Guests {
     }
 
     /// Notes that messages have arrived for a part that does not exist.
-    pub(super) fn note_astray(&mut self, part: u16, messages: u32) {
+    pub(super) fn record_unroutable(&mut self, part: u16, messages: u32) {
         if part >= self.fixed {
             self.astray += u64::from(messages);
         }

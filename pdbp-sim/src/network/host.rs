@@ -131,7 +131,7 @@ pub(super) struct Held {
 
 impl Held {
     /// Notes that this many blocks are free from `now` on.
-    fn note(&mut self, now: u64, free: u32) {
+    fn record(&mut self, now: u64, free: u32) {
         if let Some((since, before)) = self.since {
             self.time += now - since;
             self.free += u128::from(before) * u128::from(now - since);
@@ -142,7 +142,7 @@ impl Held {
 
 /// What a host has been told of.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Failures {
     /// Peers whose link has failed, now or before.
     pub(super) failed: BTreeSet<u16>,
     /// Nodes that were declared down, now or before.
@@ -156,7 +156,7 @@ pub(super) struct Host<T: Transport + 'static> {
     pub(super) endpoint: HostEndpoint<T>,
     /// The permanent parts, in the order registered.
     pub(super) parts: Vec<PartId>,
-    pub(super) told: Told,
+    pub(super) failures: Failures,
     pub(super) clock: Clock,
     pub(super) life: u32,
     /// Factor by which everything takes longer.
@@ -224,7 +224,7 @@ impl<T: Transport + 'static> Host<T> {
         Self {
             endpoint,
             parts,
-            told: Told::default(),
+            failures: Failures::default(),
             clock: Clock::default(),
             life,
             slow: 1,
@@ -290,7 +290,7 @@ impl<T: Transport + 'static> Host<T> {
         let local = Time(self.clock.local(now));
         let (warm, traffic_until) = measured;
         let in_time = now.clamp(warm, traffic_until.max(warm));
-        self.held.note(in_time, self.engine().free_blocks());
+        self.held.record(in_time, self.engine().free_blocks());
         let mut work = Work::default();
         self.release_held()?;
         self.send_due(now, now.min(traffic_until), &mut work)?;
@@ -322,7 +322,7 @@ impl<T: Transport + 'static> Host<T> {
             work.wants(now + HOLD);
         }
         self.least_free = self.least_free.min(self.engine().free_blocks());
-        self.held.note(in_time, self.engine().free_blocks());
+        self.held.record(in_time, self.engine().free_blocks());
         let polled = Some(self.endpoint.next_poll()).filter(|next| *next != Time(u64::MAX));
         work.next = polled.into_iter().chain(again.map(Time)).min();
         Ok(work)
@@ -338,7 +338,7 @@ impl<T: Transport + 'static> Host<T> {
     fn hear(&mut self) -> Result<(), Breach> {
         while let Some(event) = self.endpoint.poll_event() {
             #[cfg(test)]
-            if self.told.hides.is_some_and(|hidden| hidden.covers(&event)) {
+            if self.failures.hides.is_some_and(|hidden| hidden.covers(&event)) {
                 continue;
             }
             if let Some(acting) = &mut self.acting {
@@ -346,9 +346,9 @@ impl<T: Transport + 'static> Host<T> {
             }
             match event {
                 Event::PeerFailed { peer, .. } => self.peer_failed(peer.raw()),
-                Event::NodeDown { node } => _ = self.told.down.insert(node.raw()),
+                Event::NodeDown { node } => _ = self.failures.down.insert(node.raw()),
                 Event::StreamStopped { number, .. } => self.streams.stop(number),
-                Event::Unroutable { part, messages, .. } => self.guests.note_astray(part, messages),
+                Event::Unroutable { part, messages, .. } => self.guests.record_unroutable(part, messages),
                 _ => {}
             }
         }
@@ -361,8 +361,8 @@ impl<T: Transport + 'static> Host<T> {
     }
 
     fn peer_failed(&mut self, peer: u16) {
-        self.told.failed.insert(peer);
-        self.streams.tell(peer);
+        self.failures.failed.insert(peer);
+        self.streams.on_link_failed(peer);
         for channel in Channel::ALL {
             if let Some(sent) = self.sent.get(&(peer, channel)) {
                 self.doubtful.insert((peer, channel), *sent);

@@ -148,7 +148,7 @@ impl<T: Transport + 'static> Cluster<T> {
                 .arrivals
                 .iter()
                 .zip(0..)
-                .position(|(arrived, node)| *arrived < passed && self.is_waited_for(node))
+                .position(|(arrived, node)| *arrived < passed && self.is_awaited(node))
         {
             let what = format!("barrier {passed} was passed, and node{missing} had not arrived at it");
             return Err(Breach::new(Invariant::Barriers, what));
@@ -239,9 +239,9 @@ impl<T: Transport + 'static> Cluster<T> {
 
     /// Whether no barrier may be passed without the node. In an open cluster this holds if it has remained a member since it
     /// arrived at one.
-    fn is_waited_for(&self, node: u16) -> bool {
+    fn is_awaited(&self, node: u16) -> bool {
         let there = |node: u16| self.hosts.get(usize::from(node)).and_then(Option::as_ref);
-        let is_down = || self.hosts.iter().flatten().any(|host| host.told.down.contains(&node));
+        let is_down = || self.hosts.iter().flatten().any(|host| host.failures.down.contains(&node));
         let stays = || there(node).is_some_and(|host| host.meetings.arrived > 0) && !is_down();
         !self.setup.open || stays()
     }

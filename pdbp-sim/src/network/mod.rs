@@ -239,14 +239,14 @@ impl Network {
                 }
             }
         }
-        net.look_at_all();
+        net.check_all_links();
     }
 
     /// Cuts the link from one node to another, in this direction only.
     pub fn cut(&self, from: u16, to: u16) {
         let mut net = lock(&self.0);
         net.cuts.insert((from, to));
-        net.look_at_all();
+        net.check_all_links();
     }
 
     /// Mends all cuts and partitions.
@@ -254,7 +254,7 @@ impl Network {
         let mut net = lock(&self.0);
         net.cuts.clear();
         net.nodes.iter_mut().for_each(|node| node.group = 0);
-        net.look_at_all();
+        net.check_all_links();
     }
 
     /// Crashes a node; its port is useless from now on.
@@ -263,7 +263,7 @@ impl Network {
     }
 
     /// From now on, a node that starts again is another process, which takes over the place.
-    pub(super) fn tell_lives(&self) {
+    pub(super) fn publish_lives(&self) {
         lock(&self.0).tells_lives = true;
     }
 

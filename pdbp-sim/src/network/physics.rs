@@ -123,10 +123,13 @@ pub enum PhysicsError {
 impl fmt::Display for PhysicsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Nodes(n) => write!(f, "a network of {n} nodes cannot be; choose 1 to 65535"),
-            Self::InFlight => f.write_str("no block may be under way on a link; let in_flight be 1 or more"),
+            Self::Nodes(n) => write!(f, "a network cannot have {n} nodes; choose 1 to 65535"),
+            Self::InFlight => f.write_str("in_flight is 0, so no block could travel; set it to 1 or more"),
             Self::LargestBlock(n) => {
-                write!(f, "blocks of {n} bytes have no body; let largest_block be more than {BLOCK_HEADER}")
+                write!(
+                    f,
+                    "blocks of {n} bytes have no room for a body; set largest_block above {BLOCK_HEADER}"
+                )
             }
             Self::Topology(error) => error.fmt(f),
             Self::Endpoints { nodes, endpoints } => write!(

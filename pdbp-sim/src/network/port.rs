@@ -80,7 +80,7 @@ impl Port {
         net.nodes.get(usize::from(self.node)).is_some_and(|n| n.alive && n.life == self.life)
     }
 
-    fn give_back(&mut self, peer: NodeId, block: ArrivedBlock) -> Result<(), Refused<Cause>> {
+    fn return_block(&mut self, peer: NodeId, block: ArrivedBlock) -> Result<(), Refused<Cause>> {
         let address = block.bytes().as_ptr().addr();
         let is_it = |held: &Held| held.id == block.id() && held.id.segment == peer;
         if !self.held.get(&address).is_some_and(is_it) {
@@ -92,7 +92,7 @@ impl Port {
         if let Some(held) = self.held.remove(&address) {
             let mut net = lock(&self.net);
             if self.is_alive(&net) {
-                net.give_back(self.node, peer.raw(), held.id.index, held.session);
+                net.return_block(self.node, peer.raw(), held.id.index, held.session);
             }
         }
         Ok(())
@@ -207,7 +207,7 @@ impl Transport for Port {
         match op {
             Op::Return { block, .. } if arrival == Arrival::InPlace => {
                 drop(net);
-                self.give_back(peer, block)
+                self.return_block(peer, block)
             }
             op if !alive => Err(Refused { op, reason: Reason::PeerFailed }),
             Op::Send { block, .. } => net

@@ -70,9 +70,9 @@ impl<T: Transport + 'static> Host<T> {
             self.turn = self.turn.wrapping_add(1);
             for kind in 0..3 {
                 let found = match (kind + self.turn) % 3 {
-                    0 => self.look_for_messages(part),
-                    1 => self.look_for_data(local, part),
-                    _ => self.look_for_returned(part),
+                    0 => self.poll_messages(part),
+                    1 => self.poll_data(local, part),
+                    _ => self.poll_returned(part),
                 };
                 if let Some(found) = found {
                     self.has_read_all = false;
@@ -84,10 +84,10 @@ impl<T: Transport + 'static> Host<T> {
         Ok(None)
     }
 
-    fn look_for_messages(&mut self, part: PartId) -> Option<Found> {
+    fn poll_messages(&mut self, part: PartId) -> Option<Found> {
         let found = match self.turn & 4 {
-            0 => self.look_for_batch(part),
-            _ => self.look_for_message(part),
+            0 => self.poll_batch(part),
+            _ => self.poll_message(part),
         };
         #[cfg(test)]
         if found.is_some() && self.slips(Slip::SkipTrain) {
@@ -96,7 +96,7 @@ impl<T: Transport + 'static> Host<T> {
         found
     }
 
-    fn look_for_batch(&mut self, part: PartId) -> Option<Found> {
+    fn poll_batch(&mut self, part: PartId) -> Option<Found> {
         let batch = self.endpoint.poll_recv_batch(part)?;
         copy(batch.bytes(), &mut self.read);
         let (source, is_command) = (batch.source().node().raw(), batch.command().is_some());
@@ -105,7 +105,7 @@ impl<T: Transport + 'static> Host<T> {
         Some(Found::Messages { source, is_command, each })
     }
 
-    fn look_for_message(&mut self, part: PartId) -> Option<Found> {
+    fn poll_message(&mut self, part: PartId) -> Option<Found> {
         let message = self.endpoint.poll_recv(part)?;
         copy(message.bytes(), &mut self.read);
         let (source, is_command) = (message.source().node().raw(), message.command().is_some());
@@ -131,7 +131,7 @@ impl<T: Transport + 'static> Host<T> {
         Ok(())
     }
 
-    fn look_for_data(&mut self, local: usize, part: PartId) -> Option<Found> {
+    fn poll_data(&mut self, local: usize, part: PartId) -> Option<Found> {
         let Self { endpoint, open, .. } = self;
         while let Some(stream) = endpoint.accept(part) {
             open.push((local, Reading { stream, bytes: Vec::new() }));
@@ -155,7 +155,7 @@ impl<T: Transport + 'static> Host<T> {
         None
     }
 
-    fn look_for_returned(&mut self, part: PartId) -> Option<Found> {
+    fn poll_returned(&mut self, part: PartId) -> Option<Found> {
         let returned = self.endpoint.poll_returned(part)?;
         copy(returned.bytes(), &mut self.read);
         let is_segment = returned.segment().is_some();
@@ -261,7 +261,7 @@ impl<T: Transport + 'static> Host<T> {
 
     /// Whether messages of a peer may be missing between two that arrived.
     fn may_lose(&self, source: u16) -> bool {
-        self.gaps || self.told.failed.contains(&source)
+        self.gaps || self.failures.failed.contains(&source)
     }
 
     /// Enters a message into the books of its channel.
@@ -300,7 +300,7 @@ impl<T: Transport + 'static> Host<T> {
         self.totals.delivered += 1;
         self.totals.bytes += bytes as u64;
         if payload.sent_at >= clerk.warm {
-            clerk.latencies.note(clerk.now.saturating_sub(payload.sent_at));
+            clerk.latencies.record(clerk.now.saturating_sub(payload.sent_at));
         }
         Ok(())
     }

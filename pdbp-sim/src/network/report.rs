@@ -23,7 +23,7 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    pub(super) fn note(&mut self, nanos: u64) {
+    pub(super) fn record(&mut self, nanos: u64) {
         self.most = self.most.max(nanos);
         if self.seen.is_multiple_of(1 << self.thinned) {
             self.values.push(nanos);

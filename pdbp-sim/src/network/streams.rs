@@ -32,7 +32,7 @@ pub(super) struct Outgoing {
     pub(super) records: u32,
     pub(super) state: Written,
     /// Whether the host knows that the link or the relay has failed since the stream began, or that the relay has stopped it.
-    pub(super) told: bool,
+    pub(super) may_be_lost: bool,
 }
 
 /// The state of a stream for its reader.
@@ -87,21 +87,21 @@ fn breach<T>(what: String) -> Result<T, Breach> {
 
 impl Streams {
     /// Notes that the link to a peer has failed: records written to it may not have arrived.
-    pub(super) fn tell(&mut self, peer: u16) {
+    pub(super) fn on_link_failed(&mut self, peer: u16) {
         let by_it = |stream: &&mut Outgoing| stream.dest == peer || stream.relay == Some(peer);
-        self.written.values_mut().filter(by_it).for_each(|stream| stream.told = true);
+        self.written.values_mut().filter(by_it).for_each(|stream| stream.may_be_lost = true);
     }
 
     /// Notes that the relay of one of this host's streams has stopped it.
     pub(super) fn stop(&mut self, number: StreamNo) {
         if let Some(stream) = self.written.get_mut(&number.0) {
-            stream.told = true;
+            stream.may_be_lost = true;
         }
     }
 
     /// Whether the host knows that one of its streams may not arrive.
-    pub(super) fn was_told(&self, number: StreamNo) -> bool {
-        self.written.get(&number.0).is_some_and(|sent| sent.told)
+    pub(super) fn may_be_lost(&self, number: StreamNo) -> bool {
+        self.written.get(&number.0).is_some_and(|sent| sent.may_be_lost)
     }
 
     /// Notes that a record was read.
@@ -152,12 +152,12 @@ fn check(sent: &Outgoing, got: Option<&Incoming>, lossy: bool) -> bool {
     match sent.state {
         Written::Open => false,
         Written::Finished | Written::GivenUp if lossy && sent.relay.is_some() => short,
-        Written::Finished if !sent.told => complete(Read::Whole),
+        Written::Finished if !sent.may_be_lost => complete(Read::Whole),
         // Without records there is nothing to accept.
-        Written::GivenUp if !sent.told && sent.records == 0 => got.is_none(),
+        Written::GivenUp if !sent.may_be_lost && sent.records == 0 => got.is_none(),
         // The relay has nobody left to tell that it has no room for the stream, and its reader does not hear of it either.
-        Written::GivenUp if !sent.told && sent.relay.is_some() && got.is_none() => true,
-        Written::GivenUp if !sent.told => complete(Read::Broken),
+        Written::GivenUp if !sent.may_be_lost && sent.relay.is_some() && got.is_none() => true,
+        Written::GivenUp if !sent.may_be_lost => complete(Read::Broken),
         Written::Broken => short && got.is_none_or(|got| got.state == Read::Broken),
         Written::Finished | Written::GivenUp => short,
     }

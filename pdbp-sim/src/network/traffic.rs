@@ -110,20 +110,20 @@ impl Traffic {
             ));
         }
         if self.burst.1 > 0 && self.burst.0 == 0 {
-            return Err("bursts of 0 ns send nothing; let them be longer".to_owned());
+            return Err("bursts of 0 ns send nothing; make them longer".to_owned());
         }
         match &self.pattern {
             Pattern::HotSpot { node, .. } if usize::from(*node) >= nodes => {
                 Err(format!("the hot spot is node {node}; name one below {nodes}"))
             }
             Pattern::HotSpot { permille, .. } | Pattern::Moving { permille, .. } if *permille > 1000 => {
-                Err(format!("the hot spot gets {permille} of 1000 messages; let it be 1000 or fewer"))
+                Err(format!("the hot spot gets {permille} of 1000 messages; set 1000 or fewer"))
             }
             Pattern::Sparse { partners: 0 } => {
                 Err("nodes with 0 partners send to nobody; give them 1".to_owned())
             }
             Pattern::Moving { every: 0, .. } => {
-                Err("the hot spot stays at a node for 0 ns; let it stay for longer".to_owned())
+                Err("the hot spot stays at a node for 0 ns; make it stay longer".to_owned())
             }
             Pattern::Zipf { exponent } if !(0.0..=8.0).contains(exponent) => {
                 Err(format!("a Zipf exponent of {exponent}; choose one from 0 to 8"))
@@ -131,7 +131,10 @@ impl Traffic {
             Pattern::Trace(entries) => {
                 let far = entries.iter().find(|e| usize::from(e.source.max(e.dest)) >= nodes);
                 far.map_or(Ok(()), |e| {
-                    Err(format!("the trace names node {}; there are {nodes} nodes", e.source.max(e.dest)))
+                    Err(format!(
+                        "the trace names node {}, but the network has only {nodes} nodes",
+                        e.source.max(e.dest)
+                    ))
                 })
             }
             _ => Ok(()),

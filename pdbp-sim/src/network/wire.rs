@@ -176,7 +176,7 @@ impl Net {
         let event = self.queue.next(until)?;
         self.now = event.at;
         self.digest.add_event(&event);
-        self.trace.note(event);
+        self.trace.record(event);
         match event.kind {
             Kind::Frame { from, to, session, sequence } => self.frame_arrives(from, to, session, sequence),
             Kind::Ack { from, to, session, received, released } => {
@@ -281,7 +281,7 @@ impl Net {
     }
 
     /// In place: sends back a block of this session that the reader has finished with.
-    pub(super) fn give_back(&mut self, me: u16, owner: u16, index: u32, session: u32) {
+    pub(super) fn return_block(&mut self, me: u16, owner: u16, index: u32, session: u32) {
         let pair = self.pairs.entry(key(me, owner)).or_default();
         if !pair.broken && pair.session == session {
             self.enqueue(me, owner, Load::Return(index));

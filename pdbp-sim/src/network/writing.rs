@@ -325,7 +325,7 @@ impl<T: Transport + 'static> Host<T> {
         let (record, written, unflushed) = (Vec::new(), 0, 0);
         self.writer.streams.push(Stream { out, left, gives_up, next_at: now, record, written, unflushed });
         let relay = self.engine().relay_to(node).map(NodeId::raw);
-        let begun = Outgoing { dest, relay, records: 0, state: Written::Open, told: false };
+        let begun = Outgoing { dest, relay, records: 0, state: Written::Open, may_be_lost: false };
         self.streams.written.insert(number.0, begun);
         Ok(true)
     }
@@ -339,7 +339,7 @@ impl<T: Transport + 'static> Host<T> {
             let state = self.write_stream(&mut stream, now, work)?;
             if let Some(sent) = self.streams.written.get_mut(&stream.out.number().0) {
                 sent.state = state;
-                sent.told |= state == Written::Broken;
+                sent.may_be_lost |= state == Written::Broken;
             }
             match state {
                 Written::Open => {
@@ -358,7 +358,7 @@ impl<T: Transport + 'static> Host<T> {
         if stream.left == 0 {
             return Ok(self.finish(stream, now, work));
         }
-        if self.streams.was_told(stream.out.number()) {
+        if self.streams.may_be_lost(stream.out.number()) {
             return Ok(Written::Broken);
         }
         if stream.next_at > now {
@@ -421,7 +421,7 @@ impl<T: Transport + 'static> Host<T> {
     /// Handles an error that reports that a stream does not reach its reader.
     fn stream_failed(&self, stream: &Stream, error: StreamError) -> Result<Written, Breach> {
         let dest = stream.out.dest().node();
-        if self.streams.was_told(stream.out.number()) || self.engine().has_failed(dest) {
+        if self.streams.may_be_lost(stream.out.number()) || self.engine().has_failed(dest) {
             return Ok(Written::Broken);
         }
         let what = format!("stream {} to {dest}: {error}, of which nothing was said", stream.out.number().0);
@@ -431,7 +431,7 @@ impl<T: Transport + 'static> Host<T> {
     /// Checks that the engine's state of an open stream agrees with what its host was told.
     fn check_state(&self, stream: &Stream) -> Result<(), Breach> {
         let (number, dest) = (stream.out.number(), stream.out.dest().node());
-        let (state, told) = (stream.out.state(self.engine()), self.streams.was_told(number));
+        let (state, told) = (stream.out.state(self.engine()), self.streams.may_be_lost(number));
         let ended = matches!(state, StreamState::Disconnected | StreamState::Stopped);
         // The host is told of a destination that is not a member before the relay has stopped the streams to it.
         let relayed = self.engine().is_relayed(dest);

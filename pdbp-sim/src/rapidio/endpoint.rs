@@ -111,7 +111,7 @@ impl Endpoint {
     }
 
     /// Notes that a packet of an operation was acknowledged.
-    fn note_answer(&mut self, key: Key) {
+    fn record_answer(&mut self, key: Key) {
         let Some(op) = self.ops.get_mut(&key).filter(|op| op.unanswered > 0) else { return };
         op.unanswered -= 1;
         if let Key::Call(group, _) = key
@@ -132,7 +132,7 @@ impl Endpoint {
         op.map_or(0, |op| (op.missing + op.unsent.len()) as u64 + u64::from(op.unanswered))
     }
 
-    fn note_call(&mut self, group: u16, number: u32, call: Call) {
+    fn record_call(&mut self, group: u16, number: u32, call: Call) {
         let made = self.made.entry(group).or_default();
         if made.len() == KEPT {
             made.pop_front();
@@ -199,7 +199,7 @@ impl Fabric {
     ) -> Key {
         let members = &self.groups[usize::from(group)];
         let (rank, members) = (members.rank(id).unwrap_or(0), members.ids.len());
-        self.endpoints[usize::from(id)].note_call(group, number, call);
+        self.endpoints[usize::from(id)].record_call(group, number, call);
         let op = Operation { rank, members, ..Operation::of(call, input, output) };
         self.enter(id, Key::Call(group, number), op, self.timing.message)
     }
@@ -267,7 +267,7 @@ impl Fabric {
                     for packet in early {
                         self.take_part(id, packet);
                     }
-                    self.tell_taken(id, group);
+                    self.report_taken(id, group);
                 }
             }
         }
@@ -302,7 +302,7 @@ impl Fabric {
                     flow.unanswered += 1;
                 }
                 self.push(output, 0, packet, Buffer::None);
-                self.tell_taken(id, group);
+                self.report_taken(id, group);
                 if is_last {
                     // Calls behind it may start to send.
                     self.pump(id, Key::Call(group, number + 1));
@@ -364,7 +364,7 @@ impl Fabric {
     }
 
     fn answered(&mut self, id: u16, key: Key) {
-        self.endpoints[usize::from(id)].note_answer(key);
+        self.endpoints[usize::from(id)].record_answer(key);
         match key {
             Key::Call(group, _) => self.pump_group(id, group),
             _ => self.pump(id, key),
@@ -398,7 +398,7 @@ impl Fabric {
             (PacketKind::Call, Kind::Reduce) => Some(PacketKind::AnswerAll),
             (PacketKind::Result, _) => {
                 // It also acknowledges this endpoint's own packet.
-                endpoint.note_answer(Key::Call(group, number));
+                endpoint.record_answer(Key::Call(group, number));
                 None
             }
             _ => None,
@@ -408,7 +408,7 @@ impl Fabric {
             let output = endpoint.output;
             self.push(output, 0, answer, Buffer::None);
         }
-        self.tell_taken(id, group);
+        self.report_taken(id, group);
         self.pump_group(id, group);
     }
 

@@ -132,7 +132,7 @@ impl Fabric {
     /// perform its calls if each of those it needs has a mask left.
     pub(super) fn add_group(&mut self, ids: Vec<u16>) -> Option<u16> {
         // A number is not reused while packets of its former group may still arrive.
-        let again = self.closed.front().copied().filter(|closed| !self.is_under_way(*closed));
+        let again = self.closed.front().copied().filter(|closed| !self.is_in_flight(*closed));
         let number = again.or_else(|| u16::try_from(self.groups.len()).ok())?;
         let mut group = Members::new(&self.tree, ids);
         group.in_switches = self.has_masks(&group);
@@ -149,7 +149,7 @@ impl Fabric {
     }
 
     /// Whether a closed group still has packets in the fabric or calls that have not started.
-    fn is_under_way(&self, group: u16) -> bool {
+    fn is_in_flight(&self, group: u16) -> bool {
         let is_of = |packet: &Packet| packet.kind.is_of_group() && packet.dest == group;
         let mut made = self.switches.iter().flat_map(|switch| &switch.made);
         let mut begins = self.endpoints.iter().flat_map(Endpoint::begins);

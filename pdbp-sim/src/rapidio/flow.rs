@@ -100,7 +100,7 @@ impl Flow {
 
 impl Fabric {
     /// Reports the packets that this endpoint has received, if they complete a batch.
-    pub(super) fn tell_taken(&mut self, id: u16, group: u16) {
+    pub(super) fn report_taken(&mut self, id: u16, group: u16) {
         let endpoint = &mut self.endpoints[usize::from(id)];
         let output = endpoint.output;
         let Some(flow) = endpoint.flows.get_mut(&group) else { return };

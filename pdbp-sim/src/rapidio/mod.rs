@@ -140,7 +140,7 @@ impl fmt::Display for Error {
                 one.0, one.1, other.0, other.1
             ),
             Self::NoRoute { dest } => {
-                write!(f, "there is no route to endpoint {dest}; check the routing tables")
+                write!(f, "no route to endpoint {dest}; check the routing tables")
             }
             Self::Length { from, bytes, wanted } => {
                 write!(

@@ -127,7 +127,7 @@ pub enum TopologyError {
 impl fmt::Display for TopologyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty => f.write_str("there is no endpoint; add a board"),
+            Self::Empty => f.write_str("the fabric has no endpoints; add a board"),
             Self::TooLarge { what, count } => {
                 write!(f, "{count} {what}; a fabric has at most {ENDPOINTS}, so leave some out")
             }
@@ -138,7 +138,7 @@ impl fmt::Display for TopologyError {
             ),
             Self::At { number, step, error } => write!(f, "step {number}, \"{step}\": {error}"),
             Self::NoSwitch { switch, switches: 0 } => {
-                write!(f, "there is no switch {switch}, since there are none; add boards before")
+                write!(f, "switch {switch} does not exist, since the fabric has none yet; add boards first")
             }
             Self::NoSwitch { switch, switches } => {
                 write!(
@@ -154,7 +154,10 @@ impl fmt::Display for TopologyError {
                 write!(f, "switches {a} and {b} are linked twice; leave out one link")
             }
             Self::TooManyPorts { switch, ports } => {
-                write!(f, "switch {switch} would need {ports} ports and has {PORTS}; put a switch in between")
+                write!(
+                    f,
+                    "switch {switch} would need {ports} ports but has only {PORTS}; put a switch in between"
+                )
             }
             Self::Unreachable { switch } => {
                 write!(f, "switch {switch} is not connected; link it, by .chain() for example")

@@ -132,7 +132,7 @@ impl<T: Transport> Tracer<T> {
         &mut self.inner
     }
 
-    fn note(&mut self, what: What, (peer, block, length): (NodeId, Option<BlockId>, usize)) {
+    fn record(&mut self, what: What, (peer, block, length): (NodeId, Option<BlockId>, usize)) {
         if self.most == 0 {
             self.lost += 1;
             return;
@@ -223,7 +223,7 @@ impl<T: Transport> Transport for Tracer<T> {
             Err(Refused { reason: Reason::PeerFailed, .. }) => What::Gone,
             Err(_) => What::Refused,
         };
-        self.note(what, subject);
+        self.record(what, subject);
         outcome
     }
 
@@ -244,7 +244,7 @@ impl<T: Transport> Transport for Tracer<T> {
                 Completion::PeerFailed { peer, .. } => (What::PeerFailed, (*peer, None, 0)),
                 Completion::PeerRestored { peer, .. } => (What::PeerRestored, (*peer, None, 0)),
             };
-            self.note(what, subject);
+            self.record(what, subject);
         }
         Some(completion)
     }

@@ -122,7 +122,7 @@ impl State {
         work: Work,
     ) -> SimulatedEvent {
         let fails = self.faults.contains(&Fault::Halfway(self.copies - 1));
-        self.look_for_clashes(queue, &work);
+        self.check_clashes(queue, &work);
         let event = self.number();
         let line = self.queues.entry(queue).or_default();
         let end = now.max(line.end).max(self.engines[engine]) + time;
@@ -135,7 +135,7 @@ impl State {
     }
 
     /// Detects work on that queue that writes what pending work touches without waiting for it, or the other way round.
-    fn look_for_clashes(&mut self, queue: u64, work: &Work) {
+    fn check_clashes(&mut self, queue: u64, work: &Work) {
         let after = self.queues.get(&queue).map(|line| &line.after);
         let waits_for = |p: &Pending| {
             p.queue == queue || after.and_then(|a| a.get(&p.queue)).is_some_and(|e| *e >= p.event)

@@ -82,7 +82,7 @@ pub(crate) fn in_place_blocks_leave_without_polls<T: Transport, M: BlockMemory>(
 ) -> Result<Verdict, Failure> {
     let me = node.id();
     let peers: Vec<_> = node.peers().into_iter().filter(|p| node.in_place(*p)).collect();
-    if !node.sees_beside() {
+    if !node.has_shared_counts() {
         return Ok(Verdict::Skipped("nodes in other processes see each other by polls alone"));
     }
     // One sender at a time, because receivers poll.

@@ -8,12 +8,12 @@ use pdbp_core::id::NodeId;
 
 /// The number of blocks that have arrived on each link.
 #[derive(Debug)]
-pub(in crate::conformance) struct Beside {
+pub(in crate::conformance) struct SharedCounts {
     nodes: usize,
     arrived: Vec<AtomicU64>,
 }
 
-impl Beside {
+impl SharedCounts {
     pub(in crate::conformance) fn new(nodes: usize) -> Self {
         Self { nodes, arrived: (0..nodes * nodes).map(|_| AtomicU64::new(0)).collect() }
     }

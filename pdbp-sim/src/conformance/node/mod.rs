@@ -18,7 +18,7 @@ use pdbp_core::{
 
 use super::contents::{Contents, Kind};
 use super::{Failure, Leaving};
-pub(super) use beside::{Beside, Call};
+pub(super) use beside::{Call, SharedCounts};
 use steps::describe;
 pub(super) use steps::{Sending, Traffic};
 
@@ -38,7 +38,7 @@ pub struct Node<T: Transport, M: BlockMemory> {
     cut: Option<fn(&mut T, NodeId)>,
     patience: Duration,
     /// What the nodes of this process know of each other.
-    beside: Option<Arc<Beside>>,
+    beside: Option<Arc<SharedCounts>>,
     /// The transport call in progress.
     call: Arc<Call>,
     /// Number of consecutive polls without result, and since when.
@@ -243,11 +243,11 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
     }
 
     /// Lets the nodes of one process know of each other.
-    pub(super) fn set_beside(&mut self, beside: &Arc<Beside>) {
+    pub(super) fn share_counts(&mut self, beside: &Arc<SharedCounts>) {
         self.beside = Some(Arc::clone(beside));
     }
 
-    pub(super) fn sees_beside(&self) -> bool {
+    pub(super) fn has_shared_counts(&self) -> bool {
         self.beside.is_some()
     }
 

@@ -239,7 +239,7 @@ fn what_cannot_be_is_said() {
         assert!(error.contains(part), "{error}");
     };
     says(Scenario::new(2).loss(1.5), "loss is 1.5; choose a share from 0 to 1");
-    says(Scenario::new(0), "a network of 0 nodes cannot be");
+    says(Scenario::new(0), "a network cannot have 0 nodes");
     says(Scenario::new(2).at(0, Fault::crash(2)), "there is no node 2");
     says(Scenario::new(2).give_up(us(10)), "choose a longer give_up");
     says(Scenario::new(2).traffic(Traffic::uniform().size(8)), "let them have 24 to");
