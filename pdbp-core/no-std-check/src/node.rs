@@ -1,6 +1,6 @@
 //! A node that sends the other one messages, one longer than a block, and a stream, and checks what comes from there.
 
-use pdbp_core::embed::{Error, Host, Piece, WireTransport, Sending, StreamReader, StreamWriter, Wire};
+use pdbp_core::embed::{Error, Host, Piece, Sending, StreamReader, StreamWriter, Wire, WireTransport};
 use pdbp_core::endpoint::SendError;
 use pdbp_core::id::{PartId, Time};
 use pdbp_core::policy::Adaptive;

@@ -137,11 +137,13 @@ impl core::fmt::Display for SettingsError {
             Self::Nodes(n) => {
                 write!(f, "this node's index is not below {n}, the number of nodes; use a lower one")
             }
-            Self::Masters(n) => write!(f, "{n} masters are not possible; choose 1 up to the number of nodes"),
+            Self::Masters(n) => {
+                write!(f, "invalid number of masters: {n}; choose 1 up to the number of nodes")
+            }
             Self::Voters(n) => {
                 write!(
                     f,
-                    "{n} voters are not possible; choose from the number of masters up to the number of nodes"
+                    "invalid number of voters: {n}; choose from the number of masters up to the number of nodes"
                 )
             }
             Self::Founder(node) => {

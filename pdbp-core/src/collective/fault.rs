@@ -96,7 +96,7 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lost { rank } => {
-                write!(f, "member {rank} of the group is gone; make a new group of the others")
+                write!(f, "member {rank} has left the group or failed; make a new group of the others")
             }
             Self::Mismatch { rank, number, theirs, ours, .. }
                 if theirs.kind == Kind::Tagged && ours.kind == Kind::Tagged =>
@@ -114,13 +114,13 @@ impl fmt::Display for Fault {
             ),
             Self::TimedOut { rank } => write!(
                 f,
-                "member {rank} has not done its part of the call in time; it has not made the call, or waits for another member"
+                "timed out waiting for member {rank}, which has not made this call or is itself waiting for another member"
             ),
-            Self::GivenUp => f.write_str("this member has given up a call before its end; make a new group"),
+            Self::GivenUp => f.write_str("this member has given up a call; make a new group"),
             Self::Garbled { rank } => {
                 write!(
                     f,
-                    "member {rank} sent something that is no message of this group; do all run the same version?"
+                    "member {rank} sent a message that does not belong to this group; check that all members run the same version"
                 )
             }
             Self::Ended { by, cause } => {
@@ -128,7 +128,7 @@ impl fmt::Display for Fault {
                     Cause::Mismatch => "it made a different call than another member",
                     Cause::TimedOut => "it waited too long for another member",
                     Cause::GivenUp => "it has given up a call",
-                    Cause::Garbled => "it received something that it could not read",
+                    Cause::Garbled => "it received a malformed message",
                 };
                 write!(f, "member {by} has ended the group: {why}; see its error, and make a new group")
             }

@@ -41,7 +41,7 @@ impl Stamp {
     /// The stamp in two words, for members that show each other their calls by other means than messages. For data shorter than 2⁵⁶
     /// bytes.
     #[inline]
-    pub(super) fn to_words(&self) -> [u64; 2] {
+    pub(super) fn to_words(self) -> [u64; 2] {
         let what = u64::from(self.root.get()) | u64::from(self.kind) << 16 | u64::from(self.op) << 24;
         [u64::from(self.number.get()) | what << 32, self.bytes.get() | u64::from(self.element) << 56]
     }

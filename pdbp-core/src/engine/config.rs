@@ -162,7 +162,7 @@ impl core::fmt::Display for ConfigError {
                 )
             }
             Self::Body(n) => {
-                write!(f, "blocks of {n} bytes are not possible; choose 256 bytes to 1 GiB")
+                write!(f, "invalid block size of {n} bytes; choose 256 bytes to 1 GiB")
             }
             Self::Row { row, initial, control } => write!(
                 f,
@@ -192,8 +192,8 @@ impl core::fmt::Display for ConfigError {
             }
             Self::Transport { largest_block, block } => write!(
                 f,
-                "the transport does not fit: it carries blocks of up to {largest_block} bytes ({block} asked for), or it \
-                 belongs to another node or number of nodes"
+                "unsuitable transport: it carries blocks of up to {largest_block} bytes ({block} needed), or it belongs to \
+                 another node or number of nodes"
             ),
         }
     }

@@ -73,7 +73,7 @@ impl core::fmt::Display for RegisterError {
             }
             Self::Full(n) => write!(f, "this node hosts {n} parts, its maximum; configure more local_parts"),
             Self::NoRow => {
-                f.write_str("the table of parts has no room for the row of a node with parts without a name; give it one more for each such node")
+                f.write_str("the table of parts has no row left for this node's unnamed parts; give it one more row for each node that has any")
             }
             Self::Busy => f.write_str("too many registrations are waiting for the master; try again"),
         }

@@ -66,9 +66,12 @@ pub enum SuperstepError {
 impl core::fmt::Display for SuperstepError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
-            Self::PeerFailed(node) => write!(f, "{node} has failed before it was done with the superstep"),
+            Self::PeerFailed(node) => write!(f, "{node} failed before it finished the superstep"),
             Self::Taken(part) => {
-                write!(f, "{part} of this node is in a superstep; only one part of a node can be at a time")
+                write!(
+                    f,
+                    "{part} of this node is already in a superstep; a node takes part with one part at a time"
+                )
             }
             Self::NoPipe(part) => write!(f, "{part} has no private pipe; apply for one to receive again"),
         }

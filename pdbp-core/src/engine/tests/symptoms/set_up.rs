@@ -156,7 +156,7 @@ fn what_cannot_work_is_refused_with_its_value() {
         (&|c| c.initial = 9, "with 9 at the start"),
         (&|c| c.control_blocks = 0, "0 control blocks"),
         (&|c| c.row = 99, "send_matrix"),
-        (&|c| c.body = 4096, "the transport does not fit"),
+        (&|c| c.body = 4096, "unsuitable transport"),
     ];
     for (change, says) in change {
         let error = make(change, enough).expect(says).to_string();
