@@ -1,7 +1,7 @@
 //! Requests from processors, and what each is handed.
 //!
 //! Tasks go out in this order: those of lost processors; ready ones by priority and, at equal priority, the more demanding first; copies of tasks
-//! that take long elsewhere ([`look`](super::checks)). How long tasks of a kind take decides how many go out at a time: those of microseconds by
+//! that take long elsewhere ([`checks`](super::checks)). How long tasks of a kind take decides how many go out at a time: those of microseconds by
 //! the hundred, those above 4 ms one by one with one in reserve, those above 100 ms without a reserve; and never more than a processor's share of
 //! what is ready. A task that needs more than a processor goes alone to a processor that holds nothing. So does a lost task: if its processor
 //! died of it, the next death identifies it.
