@@ -13,7 +13,9 @@ use pdbp_mpi::{Hosts, Mpi, MpiMemory, Options, Threads};
 use crate::config::{Builder, ConfigError, Progress, Settings, TransportKind};
 use crate::error::{NoSuchNode, SettingsDiffer, StartError};
 use crate::launch::Launch;
-use crate::node::{self, Backend, Driver, Late, Memory, Node, NodeEngine, Seen, Shared, interruptible};
+use crate::node::{
+    self, Backend, Driver, Memory, Node, NodeEngine, SeenInterrupts, Shared, WaitFailure, interruptible,
+};
 use crate::served::Listeners;
 use crate::trace::Trace;
 
@@ -310,7 +312,7 @@ impl Builder {
                 Progress::Inline | Progress::Host => None,
             };
             let mut node = Node {
-                seen: Seen::all(&shared),
+                seen: SeenInterrupts::all(&shared),
                 shared,
                 driver,
                 endpoint: None,
@@ -336,8 +338,8 @@ impl Builder {
             );
             match ready {
                 Ok(agreed) => agreed.map_err(StartError::SettingsDiffer)?,
-                Err(Late::Timeout(late)) => return Err(StartError::Timeout(late)),
-                Err(Late::Interrupted) => return Err(StartError::Interrupted),
+                Err(WaitFailure::Timeout(late)) => return Err(StartError::Timeout(late)),
+                Err(WaitFailure::Interrupted) => return Err(StartError::Interrupted),
             }
         }
         #[cfg(feature = "net")]

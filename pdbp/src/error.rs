@@ -11,7 +11,7 @@ use pdbp_core::engine::{Disagreement, RegisterError as CoreRegisterError, Settin
 use pdbp_core::id::{NodeId, PartId as Target, StreamNo};
 use pdbp_core::pipe::PipeError;
 
-use crate::node::{Late, OWN_ROWS};
+use crate::node::{OWN_ROWS, WaitFailure};
 
 pub use lookup::LookupError;
 pub use start::StartError;
@@ -72,20 +72,20 @@ impl fmt::Display for WaitError {
 
 impl std::error::Error for WaitError {}
 
-macro_rules! from_late {
+macro_rules! from_wait_failure {
     ($($error:ident)+) => {$(
-        impl From<Late> for $error {
-            fn from(late: Late) -> Self {
+        impl From<WaitFailure> for $error {
+            fn from(late: WaitFailure) -> Self {
                 match late {
-                    Late::Timeout(t) => Self::Timeout(t),
-                    Late::Interrupted => Self::Interrupted,
+                    WaitFailure::Timeout(t) => Self::Timeout(t),
+                    WaitFailure::Interrupted => Self::Interrupted,
                 }
             }
         }
     )+};
 }
 
-from_late!(WaitError SendError RecvError RegisterError);
+from_wait_failure!(WaitError SendError RecvError RegisterError);
 
 /// Two nodes were given different values of a setting that must be the same on all nodes. They cannot talk to each other.
 #[derive(Clone, Debug, PartialEq, Eq)]

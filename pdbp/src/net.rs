@@ -62,7 +62,7 @@ fn reach(settings: &Settings) -> Result<Net, StartError> {
     options.notice = |text| eprintln!("pdbp: {text}");
     let (join, listen, nodes) = (settings.join.clone(), settings.listen.clone(), settings.nodes);
     let (founds_open, founder_only) = (settings.found, settings.needs_founder_only);
-    let joined = node::ask_beside(move || match (join, listen) {
+    let joined = node::with_interrupts(move || match (join, listen) {
         (Some(join), _) if founder_only => Net::dial(&join, &options).map_err(failed),
         (Some(join), listen) => Net::join(&join, listen.as_deref(), &options).map_err(failed),
         (None, Some(listen)) if founds_open => Net::found(&listen, nodes, &options).map_err(failed),

@@ -318,7 +318,7 @@ impl Settings {
 
     /// As [`memory`](Self::memory), for one node: with [`Routing::Grid`] most nodes have few links.
     pub fn memory_of(&self, node: NodeId) -> usize {
-        self.memory_for(Config::rows_of(self.routing, node, self.nodes, self.masters_there_are()))
+        self.memory_for(Config::rows_of(self.routing, node, self.nodes, self.master_count()))
     }
 
     fn memory_for(&self, rows: usize) -> usize {
@@ -341,14 +341,14 @@ impl Settings {
         u32::from(self.nodes).clamp(2, CONTROL_BLOCKS as u32).max(least)
     }
 
-    pub(crate) fn masters_there_are(&self) -> u16 {
+    pub(crate) fn master_count(&self) -> u16 {
         self.masters.clamp(1, self.nodes.max(1))
     }
 
     /// How blocks arrive between two nodes of this process; `None` if they have no link.
     pub(crate) fn local_link(&self, from: usize, to: usize) -> Option<Arrival> {
         let node = |i: usize| u16::try_from(i).ok().and_then(NodeId::new);
-        let relay = self.routing.relay(self.nodes, self.masters_there_are(), node(from)?, node(to)?);
+        let relay = self.routing.relay(self.nodes, self.master_count(), node(from)?, node(to)?);
         relay.is_none().then_some(Arrival::InPlace)
     }
 

@@ -98,13 +98,13 @@ impl Flow {
                         // Entries left by a gateway that has gone without a farewell.
                         state.stopped.retain(|part| engine.has_part(*part));
                         state.stopped.insert(part);
-                        shared.look_before_sending();
+                        shared.require_target_checks();
                         state.answers.push_back((gate, bits));
                     }
                     command::GO => {
                         state.stopped.remove(&part);
                         if state.stopped.is_empty() {
-                            shared.send_at_once();
+                            shared.skip_target_checks();
                         }
                     }
                     _ => {}

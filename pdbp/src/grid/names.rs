@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::gate_of;
 use super::wire::command;
 use crate::error::{LookupError, RecvError, RegisterError};
-use crate::node::{Late, Node, NodeEngine, names};
+use crate::node::{Node, NodeEngine, WaitFailure, names};
 use crate::part::{Part, Target};
 use pdbp_core::tables::PartKind;
 
@@ -74,7 +74,7 @@ impl<'a> Remote<'a> {
                 |engine| engine.parts().any(|p| !known && p.name.as_str() == name).then_some(()),
                 |_| Vec::new(),
             );
-            if let Err(Late::Interrupted) = waited {
+            if let Err(WaitFailure::Interrupted) = waited {
                 return Err(LookupError::Interrupted);
             }
         }
@@ -132,8 +132,8 @@ impl<'a> Remote<'a> {
             let found = |engine: &mut NodeEngine| Notices::look(engine, asker.id());
             match node.wait_for(left.min(AGAIN), "answered", found, |_| Vec::new()) {
                 Ok(target) => return Ok(target),
-                Err(Late::Interrupted) => return Err(LookupError::Interrupted),
-                Err(Late::Timeout(_)) => {}
+                Err(WaitFailure::Interrupted) => return Err(LookupError::Interrupted),
+                Err(WaitFailure::Timeout(_)) => {}
             }
             if let Some(answer) = asker.try_recv() {
                 let reason = names::printable(&answer);

@@ -37,7 +37,7 @@ pub(super) struct Proxy {
     /// The last turn after which the proxy had nothing left to read.
     pub(super) emptied: u64,
     /// Whether the part has gone.
-    pub(super) is_leaving: bool,
+    pub(super) is_being_freed: bool,
     /// Whether a part of this cluster has asked for it.
     pub(super) is_asked: bool,
 }
@@ -161,7 +161,7 @@ impl Proxy {
             unconfirmed: 0,
             streams: Streams::default(),
             emptied: 0,
-            is_leaving: false,
+            is_being_freed: false,
             is_asked: false,
         }
     }
@@ -412,7 +412,7 @@ impl Proxy {
     /// Whether the part has gone and nothing remains to be done: messages in flight go back to their senders through this proxy.
     pub(super) fn is_done(&self) -> bool {
         let is_over = self.deliveries.is_empty() && self.hold.is_empty() && self.in_flight == 0;
-        self.is_leaving && is_over && self.is_read()
+        self.is_being_freed && is_over && self.is_read()
     }
 }
 

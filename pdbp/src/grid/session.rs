@@ -222,7 +222,7 @@ impl Session {
 
     /// Whether anything waits for room.
     pub(super) fn has_waiting(&self) -> bool {
-        let busy = |proxy: &Proxy| proxy.is_leaving || !proxy.deliveries.is_empty();
+        let busy = |proxy: &Proxy| proxy.is_being_freed || !proxy.deliveries.is_empty();
         !self.line.waiting.is_empty()
             || !self.answers.is_empty()
             || !self.bounds.asked.is_empty()
@@ -320,7 +320,7 @@ impl Session {
             Kind::Listed => self.tell_some(&head, bytes),
             Kind::Gone => {
                 if let Some(proxy) = self.proxies.get_mut(&head.origin) {
-                    proxy.is_leaving = true;
+                    proxy.is_being_freed = true;
                 }
             }
             Kind::Stop => {
@@ -367,7 +367,7 @@ impl Session {
         let dest = dest.filter(|dest| self.told.contains(dest.to_bits()));
         let Some(dest) = dest else { return self.give_back(&delivery) };
         let Ok(proxy) = self.proxy(node, origin, false) else { return self.give_back(&delivery) };
-        proxy.is_leaving = false;
+        proxy.is_being_freed = false;
         let key = delivery.key(dest);
         if !proxy.deliveries.contains_key(&key) {
             match proxy.hand_on(dest, &mut delivery) {
@@ -409,7 +409,7 @@ impl Session {
         let is_known = self.proxies.contains_key(&delivery.head.dest);
         let Ok(proxy) = self.proxy(node, delivery.head.dest, false) else { return };
         // The proxy of a part that has gone in the meantime is removed again.
-        proxy.is_leaving |= !is_known;
+        proxy.is_being_freed |= !is_known;
         self.line.returned += proxy.give_back(&delivery.head, delivery.bytes());
     }
 

@@ -20,7 +20,7 @@ use super::gate::{self, Gate};
 use crate::cluster::Cluster;
 use crate::config::{self, Builder, Framing, Progress, Scheme, Settings, Tls, TransportKind, Trunk};
 use crate::error::{RecvError, StartError};
-use crate::node::{Late, Node, NodeEngine, interruptible};
+use crate::node::{Node, NodeEngine, WaitFailure, interruptible};
 use crate::part::{Message, Part, Shared, Target};
 
 /// Bytes of a block on a trunk, the same everywhere: a block of a cluster with default settings, plus a frame's head.
@@ -209,8 +209,8 @@ fn name_of(node: &Node, gateway: NodeId) -> Result<String, StartError> {
     };
     let patience = node.settings().timeout;
     node.wait_for(patience, "named its cluster", name, |_| vec![gateway]).map_err(|late| match late {
-        Late::Timeout(late) => StartError::Timeout(late),
-        Late::Interrupted => StartError::Interrupted,
+        WaitFailure::Timeout(late) => StartError::Timeout(late),
+        WaitFailure::Interrupted => StartError::Interrupted,
     })
 }
 

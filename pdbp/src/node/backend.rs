@@ -339,7 +339,7 @@ pub(crate) fn config(id: NodeId, nodes: u16, settings: &Settings, backend: &Back
     config.flush_after = settings.flush_after.as_nanos() as u64;
     config.interval = settings.interval.as_nanos() as u64;
     config.checksum = settings.checksum;
-    config.masters = settings.masters_there_are();
+    config.masters = settings.master_count();
     config.lease = settings.lease.as_nanos() as u64;
     config.patience = settings.patience.as_nanos() as u64;
     config.routing = settings.routing;

@@ -16,11 +16,11 @@ pub(crate) enum When {
 
 /// Counts the time since it was started. It is monotonic.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock(imp::Moment);
+pub(crate) struct Clock(imp::Origin);
 
 impl Clock {
     pub(crate) fn start() -> Self {
-        Self(imp::Moment::now())
+        Self(imp::Origin::now())
     }
 
     pub(crate) fn now(&self) -> Time {
@@ -33,9 +33,9 @@ mod imp {
     use rustix::time::{ClockId, Timespec, clock_gettime};
 
     #[derive(Clone, Copy, Debug)]
-    pub(super) struct Moment(u64);
+    pub(super) struct Origin(u64);
 
-    impl Moment {
+    impl Origin {
         pub(super) fn now() -> Self {
             let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Boottime);
             // Nanoseconds since the machine was started: never negative, and enough for 584 years.
@@ -53,9 +53,9 @@ mod imp {
     use std::time::Instant;
 
     #[derive(Clone, Copy, Debug)]
-    pub(super) struct Moment(Instant);
+    pub(super) struct Origin(Instant);
 
-    impl Moment {
+    impl Origin {
         pub(super) fn now() -> Self {
             Self(Instant::now())
         }

@@ -51,12 +51,12 @@ pub(crate) fn knows_devices(link: &pdbp_mpi::Direct, node: Option<NodeId>) -> bo
 
     // Asked first: a library without that support would take device addresses for host addresses.
     let Some(node) = node.filter(|_| link.is_device_aware()) else { return false };
-    Cuda::in_use_or_first().is_ok_and(|device| goes_round(link, node, &device).unwrap_or(false))
+    Cuda::in_use_or_first().is_ok_and(|device| loops_back(link, node, &device).unwrap_or(false))
 }
 
 /// Whether data sent from device memory arrives intact in device memory.
 #[cfg(all(feature = "mpi", feature = "cuda"))]
-fn goes_round<D: pdbp_cuda::device::Device>(
+fn loops_back<D: pdbp_cuda::device::Device>(
     link: &pdbp_mpi::Direct,
     node: NodeId,
     device: &D,

@@ -37,7 +37,7 @@ impl FullRows {
 
     /// Records that there was no room on the way to the node. Returns `None` if it is not the node's row that is full; room may
     /// then appear at any time.
-    pub(crate) fn note(&self, engine: &NodeEngine, node: NodeId) -> Option<u32> {
+    pub(crate) fn mark_full(&self, engine: &NodeEngine, node: NodeId) -> Option<u32> {
         let row = self.rows.get(node.index()).filter(|_| !engine.may_open(node))?;
         row.is_full.store(true, Ordering::Relaxed);
         self.any.store(true, Ordering::Relaxed);
@@ -46,14 +46,14 @@ impl FullRows {
 
     /// Called after each poll: a peer may have read something, or a reader released blocks.
     #[inline]
-    pub(super) fn look(&self, engine: &NodeEngine) {
+    pub(super) fn update(&self, engine: &NodeEngine) {
         if self.any.load(Ordering::Relaxed) {
-            self.look_at_all(engine);
+            self.scan(engine);
         }
     }
 
     #[cold]
-    fn look_at_all(&self, engine: &NodeEngine) {
+    fn scan(&self, engine: &NodeEngine) {
         let mut any = false;
         for (row, node) in self.rows.iter().zip((0..).filter_map(NodeId::new)) {
             if !row.is_full.load(Ordering::Relaxed) {

@@ -64,28 +64,28 @@ impl Shared {
             lanes.retain(SharedLanes::is_alive);
             lanes.push(shared);
         }
-        // If the new value is not visible yet, `disturb_lanes` takes the lock later and finds these lanes.
+        // If the new value is not visible yet, `force_slow_path` takes the lock later and finds these lanes.
         if self.recurrence.looks() != 0 {
-            self.disturb_lanes();
+            self.force_slow_path();
         }
     }
 
     /// Makes every part check `Recurrence` before each message from now on.
-    pub(super) fn disturb_lanes(&self) {
+    pub(super) fn force_slow_path(&self) {
         let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         lanes.iter().for_each(SharedLanes::disturb);
     }
 
     /// Makes every part check its targets before it sends from now on: some sender must wait. Called under the engine's lock.
     #[cfg(feature = "net")]
-    pub(crate) fn look_before_sending(&self) {
+    pub(crate) fn require_target_checks(&self) {
         self.recurrence.look();
-        self.disturb_lanes();
+        self.force_slow_path();
     }
 
     /// Lets parts send without that check: no sender must wait any more. Called under the engine's lock.
     #[cfg(feature = "net")]
-    pub(crate) fn send_at_once(&self) {
+    pub(crate) fn skip_target_checks(&self) {
         if self.recurrence.rest() {
             let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
             lanes.iter().for_each(SharedLanes::settle);

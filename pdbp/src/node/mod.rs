@@ -36,10 +36,10 @@ pub(crate) use pipes::Pipe;
 pub(crate) use pipes::Sleeper;
 pub(crate) use progress::Driver;
 pub(crate) use shared::{Awaited, NodeEngine, OWN_ROWS, Own, Shared, Turn};
-#[cfg(feature = "net")]
-pub(crate) use waiting::ask_beside;
 pub use waiting::interruptible;
-pub(crate) use waiting::{Late, Seen, Waiter};
+#[cfg(feature = "net")]
+pub(crate) use waiting::with_interrupts;
+pub(crate) use waiting::{SeenInterrupts, WaitFailure, Waiter};
 pub use watch::Watch;
 
 use crate::config::Settings;
@@ -66,7 +66,7 @@ pub type Memory = Box<dyn BlockMemory + Send>;
 /// A node hosted by this process. Clones are handles to the same node; any thread may use them.
 pub struct Node {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) seen: Seen,
+    pub(crate) seen: SeenInterrupts,
     /// Keeps the progress thread alive.
     pub(crate) driver: Option<Arc<Driver>>,
     /// Set on the node that serves the figures.
@@ -81,7 +81,7 @@ pub struct Node {
 impl Clone for Node {
     fn clone(&self) -> Self {
         Self {
-            seen: Seen::all(&self.shared),
+            seen: SeenInterrupts::all(&self.shared),
             shared: Arc::clone(&self.shared),
             driver: self.driver.clone(),
             endpoint: self.endpoint.clone(),
@@ -271,8 +271,8 @@ impl Node {
         );
         match found {
             Ok(target) => Ok(target),
-            Err(Late::Interrupted) => Err(LookupError::Interrupted),
-            Err(Late::Timeout(_)) => self.lookup(address),
+            Err(WaitFailure::Interrupted) => Err(LookupError::Interrupted),
+            Err(WaitFailure::Timeout(_)) => self.lookup(address),
         }
     }
 
@@ -341,8 +341,8 @@ impl Node {
     }
 
     /// A wait for quiescence that has ended early, with what was missing.
-    pub(crate) fn not_quiescent(&self, late: Late) -> Late {
-        let Late::Timeout(timeout) = late else { return late };
+    pub(crate) fn not_quiescent(&self, late: WaitFailure) -> WaitFailure {
+        let WaitFailure::Timeout(timeout) = late else { return late };
         let engine = self.shared.engine();
         let gone = |node: &NodeId| engine.has_failed(*node);
         let masters: Vec<_> = (0..engine.config().masters).filter_map(NodeId::new).filter(gone).collect();
@@ -358,7 +358,7 @@ impl Node {
                 "confirmed that everything sent has arrived: some part is not reading its pipe, has not flushed, or keeps sending",
             )
         };
-        Late::Timeout(Timeout { peers, missing, ..timeout })
+        WaitFailure::Timeout(Timeout { peers, missing, ..timeout })
     }
 
     /// Ends one waiting call of each part of this node, and of each clone of this handle, with the error `Interrupted`; if none is waiting,
@@ -395,7 +395,7 @@ impl Node {
         missing: &'static str,
         mut done: impl FnMut(&mut NodeEngine) -> Option<R>,
         peers: impl FnOnce(&NodeEngine) -> Vec<NodeId>,
-    ) -> Result<R, Late> {
+    ) -> Result<R, WaitFailure> {
         let shared = &self.shared;
         let mut waiter = Waiter::new(timeout, shared);
         loop {
@@ -405,7 +405,7 @@ impl Node {
                 return Ok(result);
             }
             if waiter.is_over() {
-                return Err(waiter.late(peers(&engine), missing));
+                return Err(waiter.failure(peers(&engine), missing));
             }
             drop(engine);
             shared.help_siblings();

@@ -238,18 +238,18 @@ impl PrivatePipes for Sink<'_> {
                 return;
             }
             Event::Changed { .. } => {
-                self.look_around();
+                self.wake_all_readers();
                 return;
             }
             Event::PartsForgotten { recurrence } => {
                 self.shared.recurrence.note(*recurrence);
                 if *recurrence != 0 {
-                    self.shared.disturb_lanes();
+                    self.shared.force_slow_path();
                 }
-                self.look_around();
+                self.wake_all_readers();
                 return;
             }
-            Event::NodeDown { .. } => self.look_around(),
+            Event::NodeDown { .. } => self.wake_all_readers(),
             Event::StreamBroken { mapping } => {
                 if let Some(pipe) = self.shared.pipes.get(usize::from(mapping.pipe.0)) {
                     pipe.notify(Notice::StreamBroken(mapping.source, mapping.number));
@@ -269,7 +269,7 @@ impl PrivatePipes for Sink<'_> {
 impl Sink<'_> {
     /// Wakes the tasks that wait for a message, since a part or node has come or gone: they check whether anybody is left to
     /// send one.
-    fn look_around(&self) {
+    fn wake_all_readers(&self) {
         // The tasks check under the engine's lock, so no fence is needed.
         self.shared.pipes.iter().for_each(|pipe| self.shared.tasks.come(&pipe.tasks));
     }
@@ -277,7 +277,7 @@ impl Sink<'_> {
     /// Notifies all pipes that nothing more comes from a node, nor from the nodes behind it if it is a relay.
     fn failed(&self, node: NodeId) {
         let (settings, me) = (&self.shared.settings, self.shared.id);
-        let relay = |from| settings.routing.relay(settings.nodes, settings.masters_there_are(), from, me);
+        let relay = |from| settings.routing.relay(settings.nodes, settings.master_count(), from, me);
         let nodes = (0..settings.nodes).filter_map(NodeId::new);
         let silent = nodes.filter(|from| *from == node || relay(*from) == Some(node));
         for (from, pipe) in silent.flat_map(|from| self.shared.pipes.iter().map(move |pipe| (from, pipe))) {

@@ -15,7 +15,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::Shared;
-use super::waiting::{Naps, lead};
+use super::waiting::{NapBackoff, lead};
 
 /// How often the progress thread checks whether it is needed.
 const TICK: Duration = Duration::from_micros(500);
@@ -50,12 +50,12 @@ impl Drop for Driver {
         // The thread sleeps on the bell, or is parked.
         if let Some(shared) = self.shared.upgrade() {
             shared.bell.ring();
-            shared.summon();
+            shared.unpark_driver();
         }
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         // The progress thread may itself drop the last handle; it must not join itself.
         if let Some(thread) = thread
-            && DRIVES.get() != Arc::as_ptr(&self.stop)
+            && CURRENT_STOP.get() != Arc::as_ptr(&self.stop)
         {
             // A progress thread that panicked has reported it on stderr already.
             let _ = thread.join();
@@ -66,23 +66,23 @@ impl Drop for Driver {
 thread_local! {
     /// On a progress thread, its `stop`. (`thread::current` would allocate on the main thread of a C program, and nothing would
     /// free that.)
-    static DRIVES: Cell<*const AtomicBool> = const { Cell::new(ptr::null()) };
+    static CURRENT_STOP: Cell<*const AtomicBool> = const { Cell::new(ptr::null()) };
 }
 
 /// Number of ticks for which a leader has slept before the progress thread sleeps as well.
-const WATCHES: u32 = 8;
+const TICKS_BEFORE_REST: u32 = 8;
 /// Longest sleep of a progress thread that a leader will wake.
 const OFF_DUTY: Duration = Duration::from_millis(100);
 
 fn run(shared: &Weak<Shared>, stop: &AtomicBool) {
-    DRIVES.set(stop);
+    CURRENT_STOP.set(stop);
     let (mut polls, mut watched) = (0, 0);
     while !stop.load(Ordering::Acquire) {
         let Some(shared) = shared.upgrade() else { return };
         let seen = shared.polls.load(Ordering::Relaxed);
         // Do not count polls of a leader that keeps going back to sleep without waking this thread.
-        let is_left = shared.off_duty.load(Ordering::Relaxed);
-        let busy = std::mem::replace(&mut polls, seen) != seen && !is_left;
+        let is_delegated = shared.off_duty.load(Ordering::Relaxed);
+        let busy = std::mem::replace(&mut polls, seen) != seen && !is_delegated;
         if !busy || shared.tasks.any() {
             if let Ok(_leader) = shared.leader.try_lock() {
                 shared.off_duty.store(false, Ordering::Relaxed);
@@ -97,7 +97,7 @@ fn run(shared: &Weak<Shared>, stop: &AtomicBool) {
         // Another thread polls; only overdue blocks may need help.
         shared.poll();
         let mut tick = if shared.crowded { CROWDED_TICK } else { TICK };
-        if watched > WATCHES && shared.leave_to_leader() {
+        if watched > TICKS_BEFORE_REST && shared.delegate_to_leader() {
             tick = OFF_DUTY;
         }
         drop(shared);
@@ -108,7 +108,7 @@ fn run(shared: &Weak<Shared>, stop: &AtomicBool) {
 /// Polls whenever the bell rings, until parts poll themselves and no task waits: waiting tasks do not poll.
 fn drive(shared: &Shared, stop: &AtomicBool, polls: u64) {
     let is_needed = || shared.polls.load(Ordering::Relaxed) == polls || shared.tasks.any();
-    let mut naps = Naps::default();
+    let mut naps = NapBackoff::default();
     while !stop.load(Ordering::Acquire) && is_needed() {
         // Parts also ring the bell when they open a block that may have to be flushed.
         lead(shared, naps.next(shared), || !stop.load(Ordering::Acquire));
@@ -117,9 +117,9 @@ fn drive(shared: &Shared, stop: &AtomicBool, polls: u64) {
 
 impl Shared {
     /// Asks the part that sleeps as the leader to wake the progress thread when its wait ends. Returns whether there is a leader.
-    fn leave_to_leader(&self) -> bool {
+    fn delegate_to_leader(&self) -> bool {
         self.off_duty.store(true, Ordering::Relaxed);
-        // Pairs with the fence in `call_driver`: either the leader still holds its lock, or it sees that it must wake the progress
+        // Pairs with the fence in `resume_driver`: either the leader still holds its lock, or it sees that it must wake the progress
         // thread.
         fence(Ordering::SeqCst);
         let is_led = self.leader.try_lock().is_err();
@@ -130,10 +130,10 @@ impl Shared {
     }
 
     /// Called by a part that has stopped being the leader.
-    pub(super) fn call_driver(&self) {
+    pub(super) fn resume_driver(&self) {
         fence(Ordering::SeqCst);
         if self.off_duty.load(Ordering::Relaxed) && self.off_duty.swap(false, Ordering::Relaxed) {
-            self.summon();
+            self.unpark_driver();
         }
     }
 }

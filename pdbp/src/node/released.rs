@@ -39,29 +39,29 @@ impl Released {
 
 impl Shared {
     /// Takes back a delivery from its last reader, for the engine.
-    pub(crate) fn give_back(&self, run: Last<Run>) {
+    pub(crate) fn return_delivery(&self, run: Last<Run>) {
         self.released.0.push(run);
-        self.disturb_nap();
+        self.cut_nap_short();
     }
 
     /// Takes back an unshared delivery, for the engine.
     #[cfg(feature = "cuda")]
     pub(crate) fn release(&self, delivery: Delivery) {
-        self.give_back(Last::new(Run::returning(delivery)));
+        self.return_delivery(Last::new(Run::returning(delivery)));
     }
 
     /// Takes back the space of a long message.
-    pub(crate) fn give_room(&self, room: RoomToken) {
+    pub(crate) fn return_room(&self, room: RoomToken) {
         if let Err(room) = self.rooms.push(room) {
-            self.engine_within().release_room(room);
+            self.engine_without_wakes().release_room(room);
         }
-        self.disturb_nap();
+        self.cut_nap_short();
     }
 
     /// Cuts a long nap short, since something waits for the next poll and no thread that knows of it may poll soon. No fence: if
     /// the sleeper misses this, the wait is one nap at most.
-    fn disturb_nap(&self) {
-        if self.naps.load(Ordering::Relaxed) {
+    fn cut_nap_short(&self) {
+        if self.is_napping.load(Ordering::Relaxed) {
             self.bell.ring();
         }
     }

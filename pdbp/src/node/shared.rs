@@ -22,7 +22,7 @@ use super::clock::{Clock, When};
 use super::full_rows::FullRows;
 use super::pipes::{Pipe, Sink};
 use super::released::Released;
-use super::waiting::Habits;
+use super::waiting::LearnedPolicy;
 use super::watch::Events;
 use super::{Backend, Memory, backend};
 use crate::config::{ConfigError, Progress, Settings};
@@ -122,10 +122,10 @@ pub(crate) struct Shared {
     /// Per node.
     bodies: Box<[Body]>,
     /// Whether blocks for all other nodes leave when they are submitted.
-    leaves_at_once: bool,
+    submit_sends: bool,
     /// See [`Backend::crowded`].
     pub(super) crowded: bool,
-    pub(super) habits: Habits,
+    pub(super) learned_policy: LearnedPolicy,
     pub(crate) pipes: Box<[Pipe]>,
     /// Deliveries released by readers, on their way to the engine.
     pub(super) released: Released,
@@ -137,7 +137,7 @@ pub(crate) struct Shared {
     pub(crate) several: Doorbell,
     pub(crate) tasks: Tasks,
     /// Tasks waiting for anything to happen at this node, since that may make room.
-    senders: Waiting<TaskKey>,
+    room_waiters: Waiting<TaskKey>,
     /// The progress thread, if there is one.
     pub(super) driver: OnceLock<Thread>,
     /// Held by the thread that sleeps on the node's bell.
@@ -145,11 +145,11 @@ pub(crate) struct Shared {
     /// Whether that thread must wake the progress thread when its wait ends.
     pub(super) off_duty: AtomicBool,
     /// Whether that thread is taking a long nap.
-    pub(super) naps: AtomicBool,
+    pub(super) is_napping: AtomicBool,
     /// Polls by parts; shows the progress thread whether it is needed.
     pub(crate) polls: AtomicU64,
     /// Counts polls that did something.
-    pub(crate) turns: AtomicU64,
+    pub(crate) productive_polls: AtomicU64,
     pub(crate) full_rows: FullRows,
     /// Counts requests to flush all open blocks.
     pub(crate) flushes: AtomicU64,
@@ -197,7 +197,7 @@ impl Shared {
         let storage = Storage::allocate(&config, blocks, settings.parts + OWN_ROWS * usize::from(nodes));
         let bell = Arc::clone(&backend.bell);
         let bodies = backend::bodies(&config, &backend);
-        let leaves_at_once = (0..).zip(&bodies).all(|(node, body)| node == id.index() || body.in_place);
+        let submit_sends = (0..).zip(&bodies).all(|(node, body)| node == id.index() || body.in_place);
         let (crowded, generation) = (backend.crowded, backend.generation);
         #[cfg(feature = "mpi")]
         let direct = backend.direct.clone();
@@ -222,22 +222,22 @@ impl Shared {
             fabric,
             engine: Mutex::new(engine),
             bodies,
-            leaves_at_once,
+            submit_sends,
             crowded,
-            habits: Habits::new(),
+            learned_policy: LearnedPolicy::new(),
             pipes,
             released: Released::default(),
             rooms: ArrayQueue::new(64),
             bell,
             several: Doorbell::default(),
             tasks: Tasks::default(),
-            senders: Waiting::default(),
+            room_waiters: Waiting::default(),
             driver: OnceLock::new(),
             leader: Mutex::new(()),
             off_duty: AtomicBool::new(false),
-            naps: AtomicBool::new(false),
+            is_napping: AtomicBool::new(false),
             polls: AtomicU64::new(0),
-            turns: AtomicU64::new(0),
+            productive_polls: AtomicU64::new(0),
             full_rows: FullRows::new(nodes),
             flushes: AtomicU64::new(0),
             interrupts: AtomicU64::new(0),
@@ -269,13 +269,13 @@ impl Shared {
     }
 
     /// Whether blocks to that node are read in this node's memory, on another processor.
-    pub(crate) fn is_read_elsewhere(&self, node: NodeId) -> bool {
+    pub(crate) fn is_read_remotely(&self, node: NodeId) -> bool {
         self.bodies.get(node.index()).is_some_and(|body| body.read_elsewhere)
     }
 
     /// Whether submitted blocks leave without a poll.
-    pub(crate) fn has_sent(&self, engine: &NodeEngine) -> bool {
-        self.leaves_at_once && !engine.has_pending_work()
+    pub(crate) fn sends_without_poll(&self, engine: &NodeEngine) -> bool {
+        self.submit_sends && !engine.has_pending_work()
     }
 
     /// The longest message that travels in one block on any route.
@@ -286,7 +286,7 @@ impl Shared {
 
     /// Called when a poll has found nothing. With more nodes than processors, yields, since what this node waits for may need the
     /// processor. Returns whether it did.
-    pub(crate) fn give_way(&self) -> bool {
+    pub(crate) fn yield_if_crowded(&self) -> bool {
         if self.crowded {
             std::thread::yield_now();
         }
@@ -300,7 +300,7 @@ impl Shared {
     /// Locks the engine. A part takes this lock once per block, never per message. No borrow of a part may outlive the lock.
     #[inline]
     pub(crate) fn engine(&self) -> Locked<'_> {
-        Locked { engine: self.engine_within(), _then: Wakes(&self.tasks) }
+        Locked { engine: self.engine_without_wakes(), _then: Wakes(&self.tasks) }
     }
 
     #[inline]
@@ -314,26 +314,26 @@ impl Shared {
     }
 
     /// Locks the engine for calls during which a part's inbox may be borrowed: wakes no task. Not for polling.
-    pub(crate) fn engine_within(&self) -> MutexGuard<'_, NodeEngine> {
+    pub(crate) fn engine_without_wakes(&self) -> MutexGuard<'_, NodeEngine> {
         // A poisoned lock is safe to use: the engine is made of values, and a panic cannot leave it in an unsafe state.
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Registers a task that waits for something in a pipe, for room (anything that happens at this node), or both. The task must
     /// look once more afterwards.
-    pub(crate) fn wait_as_task(&self, pipe: Option<&Pipe>, room: bool, key: TaskKey, waker: &Waker) {
+    pub(crate) fn register_waker(&self, pipe: Option<&Pipe>, room: bool, key: TaskKey, waker: &Waker) {
         let pipe = pipe.map(|pipe| &pipe.tasks);
         let mut first = false;
-        for list in pipe.into_iter().chain(room.then_some(&self.senders)) {
+        for list in pipe.into_iter().chain(room.then_some(&self.room_waiters)) {
             first |= self.tasks.wait_on(list, key, waker.clone());
         }
         if first {
-            self.summon();
+            self.unpark_driver();
         }
     }
 
     /// Wakes the progress thread, which is needed now.
-    pub(super) fn summon(&self) {
+    pub(super) fn unpark_driver(&self) {
         if let Some(driver) = self.driver.get() {
             driver.unpark();
         }
@@ -342,21 +342,21 @@ impl Shared {
     /// The part that has this address now; if no part has it, a target that every use refuses.
     #[inline]
     pub(crate) fn resolve(&self, address: Address) -> Target {
-        if self.recurrence.now() == 0 { address.in_generation(0) } else { self.resolve_recurring(address) }
+        if self.recurrence.now() == 0 { address.in_generation(0) } else { self.resolve_reused(address) }
     }
 
     #[cold]
-    fn resolve_recurring(&self, address: Address) -> Target {
+    fn resolve_reused(&self, address: Address) -> Target {
         self.engine().resolve(address).unwrap_or(address.in_generation(u32::MAX))
     }
 
     /// Polls the engine. Returns how much it did, and when it wants to be polled again.
     pub(crate) fn poll_with(&self, engine: &mut NodeEngine) -> Turn {
-        self.poll_of(engine, None, When::Now)
+        self.poll_as(engine, None, When::Now)
     }
 
     /// As [`poll_with`](Self::poll_with), by a part.
-    pub(crate) fn poll_of(&self, engine: &mut NodeEngine, own: Option<Own<'_>>, when: When) -> Turn {
+    pub(crate) fn poll_as(&self, engine: &mut NodeEngine, own: Option<Own<'_>>, when: When) -> Turn {
         let began = self.trace.as_ref().map(NodeTrace::begin);
         let polled = self.poll_engine(engine, own, when);
         if let (Some(trace), Some(began)) = (&self.trace, began) {
@@ -401,12 +401,13 @@ impl Shared {
         if progress.worked > 0 {
             // Only a hint (see `Part::is_stalled`), so relaxed ordering is enough. Written only under the engine's lock, so no
             // count is lost.
-            self.turns.store(self.turns.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+            self.productive_polls
+                .store(self.productive_polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
             // A task that waits for room looks once more under the engine's lock, so no fence is needed.
-            self.tasks.come(&self.senders);
+            self.tasks.come(&self.room_waiters);
         }
         // Released blocks make room as well, but do not count as something done.
-        self.full_rows.look(engine);
+        self.full_rows.update(engine);
         Turn { worked: progress.worked, next: progress.next, now }
     }
 
@@ -447,7 +448,7 @@ impl Drop for Shared {
         }
         // The master may know that all nodes are at a barrier before the others do.
         let began = Instant::now();
-        while engine.has_news() && began.elapsed() < LAST_WORDS {
+        while engine.has_news() && began.elapsed() < FAREWELL_TIMEOUT {
             let now = self.clock.now();
             if engine.poll(now, &mut Closed).worked == 0 {
                 std::thread::yield_now();
@@ -458,7 +459,7 @@ impl Drop for Shared {
 
 /// How long a dropped node tries to send its last news. That takes microseconds, unless its link is busy or others have the
 /// processor.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The pipes of a node that is gone: they take nothing in.
 struct Closed;

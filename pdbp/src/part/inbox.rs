@@ -101,6 +101,6 @@ impl<S: Share> Arrivals for Source<'_, S> {
     }
 
     fn lost(&mut self, node: NodeId) {
-        self.0.shared().engine_within().lose_rooms(self.0.id(), node);
+        self.0.shared().engine_without_wakes().lose_rooms(self.0.id(), node);
     }
 }

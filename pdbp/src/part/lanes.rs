@@ -91,7 +91,7 @@ impl Lanes {
         let mut outbox = Outbox::allocate(nodes.into(), Rule { flush_after, pack: settings.pack_bytes });
         for node in (0..nodes).filter_map(NodeId::new) {
             outbox.set_body(node.index(), shared.body(node));
-            outbox.set_read_elsewhere(node.index(), shared.is_read_elsewhere(node));
+            outbox.set_read_elsewhere(node.index(), shared.is_read_remotely(node));
         }
         let followed = Cell::new(shared.flushes.load(Ordering::Acquire));
         Self {

@@ -47,7 +47,7 @@ impl<P: HoldsPart> Loan<P> {
             })?,
         };
         part.loaned.set(Some(to.node()));
-        let is_beside = length >= Copier::LONG && part.shared().is_read_elsewhere(to.node());
+        let is_beside = length >= Copier::LONG && part.shared().is_read_remotely(to.node());
         let beside = is_beside.then(|| {
             let mut bytes = part.lent.take();
             bytes.resize(length, 0);

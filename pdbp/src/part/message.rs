@@ -83,7 +83,7 @@ impl Shareable for Run {
     fn end(mut last: Last<Self>) {
         // Kept until the delivery is on its way back: the node may end with this reference.
         if let Some(shared) = last.shared.take() {
-            shared.give_back(last);
+            shared.return_delivery(last);
         }
     }
 }

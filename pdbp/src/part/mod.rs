@@ -33,7 +33,7 @@ use pdbp_core::tables::PartKind;
 use pdbp_local::Copier;
 
 use crate::error::{LookupError, RecvError, RegisterError};
-use crate::node::{self, Late, Node, NodeEngine, Pipe};
+use crate::node::{self, Node, NodeEngine, Pipe, WaitFailure};
 use inbox::{Inbox, Source};
 use known::Known;
 use message::Spare;
@@ -129,7 +129,7 @@ impl<S: Share> Part<S> {
         let shared = &node.shared;
         // PTA also has rows for monitors, which no setting counts.
         let parts = shared.settings.parts;
-        if parts_there_are(&shared.engine()) >= parts {
+        if part_count(&shared.engine()) >= parts {
             return Err(RegisterError::TableFull { parts });
         }
         let waited = node.wait_for(
@@ -138,7 +138,9 @@ impl<S: Share> Part<S> {
             |engine| match engine.register(name, kind) {
                 Err(pdbp_core::engine::RegisterError::Busy) => None,
                 // The part with that name is being dropped; the name is free once all nodes have forgotten it.
-                Err(pdbp_core::engine::RegisterError::Taken(_)) if is_leaving(engine, shared.id, name) => {
+                Err(pdbp_core::engine::RegisterError::Taken(_))
+                    if is_being_freed(engine, shared.id, name) =>
+                {
                     None
                 }
                 // Bound before anybody can know the name, so that no message finds the part without a pipe.
@@ -348,14 +350,14 @@ impl<S: Share> Part<S> {
 }
 
 /// Number of the programs' parts in the cluster, without those of this node that are being dropped.
-fn parts_there_are(engine: &NodeEngine) -> usize {
+fn part_count(engine: &NodeEngine) -> usize {
     let node = engine.config().node;
     let stays = |id: Target| id.node() != node || engine.local_part(id.local()) != LocalPart::Leaving;
-    engine.parts().filter(|part| !is_nodes_own(part.name.as_str()) && stays(part.id)).count()
+    engine.parts().filter(|part| !is_internal(part.name.as_str()) && stays(part.id)).count()
 }
 
 /// Whether the part belongs to a node itself, which the settings do not count.
-fn is_nodes_own(name: &str) -> bool {
+fn is_internal(name: &str) -> bool {
     #[cfg(feature = "net")]
     if name == crate::grid::FLOW {
         return true;
@@ -372,7 +374,7 @@ fn bind(engine: &mut NodeEngine, shared: &node::Shared, id: Target) -> Result<Pi
     Ok(pipe)
 }
 
-fn is_leaving(engine: &NodeEngine, node: NodeId, name: &str) -> bool {
+fn is_being_freed(engine: &NodeEngine, node: NodeId, name: &str) -> bool {
     let part = engine.lookup(node, name);
     part.is_some_and(|part| engine.local_part(part.id.local()) == LocalPart::Leaving)
 }
@@ -400,7 +402,7 @@ impl<S: Share> Drop for Part<S> {
             self.node.wait_for(left, missing, |engine| engine.free(self.id).ok(), |_| Vec::new())
         };
         // An interrupt is not meant for this wait.
-        while matches!(free(), Err(Late::Interrupted)) {}
+        while matches!(free(), Err(WaitFailure::Interrupted)) {}
     }
 }
 

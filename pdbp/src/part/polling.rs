@@ -78,12 +78,12 @@ fn poll_or_wait<T, S: Share, R, E: NobodyPolls>(
     if this.shared().settings.progress == Progress::Inline {
         return Poll::Ready(Err(E::ERROR));
     }
-    if this.polls_on() {
+    if this.keeps_polling() {
         cx.waker().wake_by_ref();
         return Poll::Pending;
     }
     let pipe = this.pipe().ok().filter(|_| until.arrival);
-    this.shared().wait_as_task(pipe, until.progress, (this.id, until.awaited), cx.waker());
+    this.shared().register_waker(pipe, until.progress, (this.id, until.awaited), cx.waker());
     match attempt(waits, true).transpose() {
         Some(done) => Poll::Ready(done),
         None => Poll::Pending,
@@ -309,7 +309,7 @@ impl<S: Share> Part<S> {
 
     /// Whether a waiting task should poll once more, after the other tasks of its executor, before it sleeps. It polls as long as a waiting
     /// thread would, since waking takes longer than most answers.
-    fn polls_on(&self) -> bool {
+    fn keeps_polling(&self) -> bool {
         let now = Instant::now();
         let until = self.polls_until.get().unwrap_or_else(|| now + self.shared().polling(now));
         self.polls_until.set(Some(until));

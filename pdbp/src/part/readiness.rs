@@ -120,7 +120,7 @@ impl Node {
         let mut waiter = Waiter::new(timeout, &self.shared);
         while pipes.iter().all(|pipe| pipe.is_empty()) && !waiter.is_over() {
             if self.shared.poll() > 0 {
-                waiter.worked(self);
+                waiter.made_progress(self);
             } else {
                 waiter.pause(self, &pipes);
             }
@@ -171,7 +171,7 @@ impl Node {
                 return Ok(found);
             }
             let is_over = waiter.is_over();
-            if (is_over || waiter.sleeps()) && !waiter.is_interrupted() && in_vain() {
+            if (is_over || waiter.is_sleeping()) && !waiter.is_interrupted() && in_vain() {
                 // The last message may have arrived since it was looked for.
                 let found = look()?;
                 return if found.iter().any(Ready::any) { Ok(found) } else { Err(RecvError::NobodyLeft) };
@@ -180,7 +180,7 @@ impl Node {
                 let peers = parts.iter().filter_map(|(_, interest)| interest.target());
                 let peers = peers.map(|target| target.node()).collect();
                 let missing = "made room for, or sent anything to, any of the parts";
-                return Err(waiter.late(peers, missing).into());
+                return Err(waiter.failure(peers, missing).into());
             }
             if !std::mem::replace(&mut flushed, true) {
                 parts.iter().for_each(|(part, _)| part.flush());
@@ -188,7 +188,7 @@ impl Node {
             // Each poll flushes what its part has packed, once that is due.
             let worked = parts.iter().map(|(part, _)| part.poll()).sum::<u32>();
             if worked > 0 {
-                waiter.worked(self);
+                waiter.made_progress(self);
             } else {
                 let pipes: Vec<&Pipe> = parts
                     .iter()

@@ -18,7 +18,8 @@ impl Room {
     /// Takes the room that was reserved when the sender asked; `None` if the sender has not asked, or asked
     /// for less.
     pub(crate) fn take<S: Share>(part: &Part<S>, source: PartId, message: u32, total: u32) -> Option<Self> {
-        let token = part.shared().engine_within().take_room(part.id(), source, message, u64::from(total))?;
+        let token =
+            part.shared().engine_without_wakes().take_room(part.id(), source, message, u64::from(total))?;
         Some(Self { token: Some(token), shared: Arc::clone(part.shared()) })
     }
 
@@ -30,7 +31,7 @@ impl Room {
 impl Drop for Room {
     fn drop(&mut self) {
         if let Some(token) = self.token.take() {
-            self.shared.give_room(token);
+            self.shared.return_room(token);
         }
     }
 }

@@ -296,7 +296,7 @@ impl<S: Share> Part<S> {
 
     /// Calls `f` with the copy method for this many bytes to a node.
     pub(super) fn copying<R>(&self, node: NodeId, bytes: usize, f: impl FnOnce(CopyBy<'_>) -> R) -> R {
-        let is_choice = bytes >= Copier::LONG && self.shared().is_read_elsewhere(node);
+        let is_choice = bytes >= Copier::LONG && self.shared().is_read_remotely(node);
         let Some(cell) = self.copiers.get(node.index()).filter(|_| is_choice) else {
             return f(CopyBy::default());
         };
@@ -391,14 +391,14 @@ impl<S: Share> Part<S> {
                 self.stall(&engine, node);
                 drop(engine);
                 if turn.worked == 0 {
-                    self.shared().give_way();
+                    self.shared().yield_if_crowded();
                 }
                 return Err(SendError::WouldBlock);
             };
             let waiter = waiter.get_or_insert_with(|| Waiter::new(timeout, shared));
             if waiter.is_over() {
                 let missing = missing(&engine, node, error);
-                return Err(waiter.late(route_nodes(&engine, node), missing).into());
+                return Err(waiter.failure(route_nodes(&engine, node), missing).into());
             }
             drop(engine);
             self.pass_time(waiter, error, turn.worked, receive.as_deref_mut());
@@ -424,7 +424,7 @@ impl<S: Share> Part<S> {
         let pipe = receive.as_ref().and_then(|_| self.pipe().ok());
         let received = receive.is_some_and(|receive| self.hand_on(receive));
         if received || waits_for_reader && worked > 0 {
-            waiter.worked(&self.node);
+            waiter.made_progress(&self.node);
         } else {
             waiter.pause(&self.node, pipe.as_slice());
         }

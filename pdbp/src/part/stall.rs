@@ -36,7 +36,7 @@ impl<S: Share> Part<S> {
         let is_over = match stall.row {
             Some(_) => stall.row != shared.full_rows.turn(node),
             // Something else is missing, and any event at this node may bring it.
-            None => stall.turn != shared.turns.load(Ordering::Relaxed),
+            None => stall.turn != shared.productive_polls.load(Ordering::Relaxed),
         };
         if is_over || self.lanes.with(|outbox| outbox.room(node.index())).is_some() {
             return false;
@@ -60,8 +60,9 @@ impl<S: Share> Part<S> {
     pub(super) fn stall(&self, engine: &NodeEngine, node: NodeId) {
         if let Some(stalled) = self.stalled.get(node.index()) {
             let shared = self.shared();
-            let [turn, polls] = [&shared.turns, &shared.polls].map(|count| count.load(Ordering::Relaxed));
-            stalled.set(Stall { row: shared.full_rows.note(engine, node), turn, polls, tries: 0 });
+            let [turn, polls] =
+                [&shared.productive_polls, &shared.polls].map(|count| count.load(Ordering::Relaxed));
+            stalled.set(Stall { row: shared.full_rows.mark_full(engine, node), turn, polls, tries: 0 });
         }
     }
 }

@@ -109,7 +109,7 @@ impl<P: HoldsPart> StreamWriter<P> {
             let part = part.part();
             StreamOut::open(&mut part.shared().engine(), part.id(), to)?
         };
-        let beside = part.part().shared().is_read_elsewhere(to.node()).then(Box::default);
+        let beside = part.part().shared().is_read_remotely(to.node()).then(Box::default);
         #[cfg(feature = "net")]
         let cluster = {
             // With this the writer learns if the reader's cluster becomes unreachable.

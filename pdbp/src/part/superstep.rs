@@ -99,7 +99,7 @@ impl<S: Share> Part<S> {
         }
         let late = is_over.then(|| {
             let missing = "finished this superstep, or received what was sent to it";
-            waits.late(self.shared().engine().superstep_missing().collect(), missing)
+            waits.failure(self.shared().engine().superstep_missing().collect(), missing)
         });
         self.superstep.waiter.replace(Some(waits));
         let Some(late) = late else { return Ok(true) };
@@ -149,7 +149,7 @@ impl<S: Share> Part<S> {
                 return Ok(());
             }
             if waiter.is_over() {
-                return Err(self.node.not_quiescent(waiter.late(Vec::new(), "")).into());
+                return Err(self.node.not_quiescent(waiter.failure(Vec::new(), "")).into());
             }
             self.shared().help_siblings();
             if worked == 0 {

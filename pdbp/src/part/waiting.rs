@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pdbp_core::id::NodeId;
 
-use super::{Part, Share, Target, is_nodes_own};
+use super::{Part, Share, Target, is_internal};
 use crate::error::RecvError;
 use crate::node::{NodeEngine, Own, Pipe, Turn, Waiter, When};
 
@@ -21,24 +21,24 @@ impl<S: Share> Part<S> {
 
     fn poll_when(&self, when: When) -> u32 {
         let polled = self.shared().try_engine().map(|mut engine| self.poll_at(&mut engine, when).worked);
-        self.note_poll(polled.unwrap_or(0))
+        self.record_poll(polled.unwrap_or(0))
     }
 
     /// Records how much a poll has done, and yields after many that did nothing.
-    fn note_poll(&self, worked: u32) -> u32 {
+    fn record_poll(&self, worked: u32) -> u32 {
         let idle = if worked == 0 { self.idle.get().saturating_add(1) } else { 0 };
         self.idle.set(idle);
         if idle >= IDLE_POLLS {
             self.idle.set(0);
-            self.shared().give_way();
+            self.shared().yield_if_crowded();
         }
         worked
     }
 
     /// Yields if there are more nodes than processors. Returns whether it did.
-    pub(crate) fn gives_way(&self) -> bool {
+    pub(crate) fn yield_if_crowded(&self) -> bool {
         self.idle.set(0);
-        self.shared().give_way()
+        self.shared().yield_if_crowded()
     }
 
     pub(crate) fn poll_with(&self, engine: &mut NodeEngine) -> Turn {
@@ -51,7 +51,7 @@ impl<S: Share> Part<S> {
         // Written only under the engine's lock, so no count is lost.
         shared.polls.store(shared.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         let own = Own { lanes: &self.lanes, runs: &self.runs, pipe: self.bound_pipe() };
-        shared.poll_of(engine, Some(own), when)
+        shared.poll_as(engine, Some(own), when)
     }
 
     /// Sends what this part has packed without waiting for its blocks to fill. A block with an outstanding [loan](super::Sender::loan)
@@ -61,7 +61,7 @@ impl<S: Share> Part<S> {
         let flushed = self.lanes.flush(&mut engine);
         // A part that receives between flushes polls as it receives; that does everything but send its blocks.
         let polled = self.polled.replace(false);
-        if flushed > 0 && !(polled && self.shared().has_sent(&engine)) {
+        if flushed > 0 && !(polled && self.shared().sends_without_poll(&engine)) {
             self.poll_with(&mut engine);
             self.polled.set(false);
         }
@@ -83,7 +83,7 @@ impl<S: Share> Part<S> {
         self.lanes.flush(&mut engine);
         let worked = self.poll_with(&mut engine).worked;
         drop(engine);
-        self.note_poll(worked);
+        self.record_poll(worked);
     }
 
     /// Returns what `attempt` finds, now or later: see [`await_by`](Self::await_by).
@@ -127,20 +127,20 @@ impl<S: Share> Part<S> {
     ) -> Result<R, RecvError> {
         let mut waiter = Waiter::new(timeout, self.shared());
         loop {
-            let worked = self.poll_when(if waiter.polls_on() { When::Again } else { When::Now });
+            let worked = self.poll_when(if waiter.keeps_polling() { When::Again } else { When::Now });
             if let Some(result) = attempt(self)? {
                 return Ok(result);
             }
             let is_over = waiter.is_over();
-            if (is_over || waiter.sleeps()) && !waiter.is_interrupted() && in_vain(self) {
+            if (is_over || waiter.is_sleeping()) && !waiter.is_interrupted() && in_vain(self) {
                 // The last message may have arrived since the attempt above.
                 return attempt(self)?.ok_or(RecvError::NobodyLeft);
             }
             if is_over {
-                return Err(waiter.late(peers, missing).into());
+                return Err(waiter.failure(peers, missing).into());
             }
             if worked > 0 {
-                waiter.worked(&self.node);
+                waiter.made_progress(&self.node);
             } else {
                 waiter.pause(&self.node, pipe.as_slice());
             }
@@ -179,7 +179,7 @@ pub(super) fn are_alone<S: Share>(parts: &[&Part<S>]) -> bool {
     let is_one = |id: Target| parts.iter().any(|part| part.id == id);
     let nameless = parts.iter().filter(|part| part.id.is_nameless()).count();
     let here = |part: &pdbp_core::tables::PartEntry| {
-        part.id.node() == me && !is_one(part.id) && !is_nodes_own(part.name.as_str())
+        part.id.node() == me && !is_one(part.id) && !is_internal(part.name.as_str())
     };
     let has_others = || engine.nameless() > nameless || engine.parts().any(here);
     !is_only && !waits && others.all(|node| engine.has_failed(node)) && !has_others()

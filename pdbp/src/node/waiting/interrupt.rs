@@ -11,23 +11,23 @@ use crate::node::Shared;
 
 /// Why a wait has ended.
 #[derive(Debug)]
-pub(crate) enum Late {
+pub(crate) enum WaitFailure {
     Timeout(Timeout),
     Interrupted,
 }
 
 /// How many interrupts of its node a part, or a handle of the node, has seen. It guards nothing else, so relaxed ordering is
 /// enough.
-pub(crate) struct Seen(AtomicU64);
+pub(crate) struct SeenInterrupts(AtomicU64);
 
-impl Seen {
+impl SeenInterrupts {
     /// Counts all interrupts so far as seen.
     pub(crate) fn all(shared: &Shared) -> Self {
         Self(AtomicU64::new(shared.interrupts.load(Ordering::Relaxed)))
     }
 
     /// Whether an unseen interrupt exists; marks one as seen.
-    fn see_one(&self, shared: &Shared) -> bool {
+    fn take_one(&self, shared: &Shared) -> bool {
         let (count, seen) = (shared.interrupts.load(Ordering::Relaxed), self.0.load(Ordering::Relaxed));
         if count == seen {
             return false;
@@ -41,8 +41,8 @@ const CHECK_EVERY: Duration = Duration::from_millis(50);
 
 /// What a thread checks while it waits.
 struct Check {
-    is_over: Box<dyn FnMut() -> bool>,
-    asked: Instant,
+    should_stop: Box<dyn FnMut() -> bool>,
+    last_check: Instant,
 }
 
 thread_local! {
@@ -60,9 +60,9 @@ thread_local! {
 ///
 /// let cluster = Cluster::local(1)?;
 /// let part = cluster.node(0).unwrap().register("part", PartKind::Cpu).unwrap();
-/// let asked = Arc::new(AtomicBool::new(true)); // by a signal handler, say
-/// let is_over = Arc::clone(&asked);
-/// let nothing = pdbp::interruptible(move || is_over.load(Ordering::Relaxed), || part.recv());
+/// let stop = Arc::new(AtomicBool::new(true)); // by a signal handler, say
+/// let check = Arc::clone(&stop);
+/// let nothing = pdbp::interruptible(move || check.load(Ordering::Relaxed), || part.recv());
 /// assert!(matches!(nothing, Err(RecvError::Interrupted)));
 /// # Ok::<(), pdbp::StartError>(())
 /// ```
@@ -77,8 +77,8 @@ pub fn interruptible<R>(check: impl FnMut() -> bool + 'static, f: impl FnOnce() 
         }
     }
     let now = Instant::now();
-    let asked = now.checked_sub(CHECK_EVERY).unwrap_or(now);
-    let _before = Before(CHECK.replace(Some(Check { is_over: Box::new(check), asked })));
+    let last_check = now.checked_sub(CHECK_EVERY).unwrap_or(now);
+    let _before = Before(CHECK.replace(Some(Check { should_stop: Box::new(check), last_check })));
     f()
 }
 
@@ -88,7 +88,7 @@ pub fn interruptible<R>(check: impl FnMut() -> bool + 'static, f: impl FnOnce() 
 /// # Errors
 /// The thread cannot be started.
 #[cfg(feature = "net")]
-pub(crate) fn ask_beside<R: Send + 'static>(
+pub(crate) fn with_interrupts<R: Send + 'static>(
     call: impl FnOnce() -> R + Send + 'static,
 ) -> std::io::Result<Option<R>> {
     if CHECK.with_borrow(Option::is_none) {
@@ -110,36 +110,37 @@ pub(crate) fn ask_beside<R: Send + 'static>(
                 return Ok(None);
             }
         }
-        if ask(Instant::now()) {
+        if should_stop(Instant::now()) {
             return Ok(None);
         }
     }
 }
 
 /// Whether this thread's check asks to stop. No lock or borrow is held while it runs.
-fn ask(now: Instant) -> bool {
+fn should_stop(now: Instant) -> bool {
     let due = CHECK.with_borrow(|check| {
-        check.as_ref().is_some_and(|check| now.duration_since(check.asked) >= CHECK_EVERY)
+        check.as_ref().is_some_and(|check| now.duration_since(check.last_check) >= CHECK_EVERY)
     });
     if !due {
         return false;
     }
     let Some(mut check) = CHECK.take() else { return false };
-    let over = (check.is_over)();
-    check.asked = Instant::now();
+    let over = (check.should_stop)();
+    check.last_check = Instant::now();
     CHECK.set(Some(check));
     over
 }
 
 impl Waiter {
     /// Checks whether the wait was interrupted.
-    pub(super) fn look(&mut self, shared: &Shared, seen: &Seen) {
-        self.interrupted |= seen.see_one(shared);
+    pub(super) fn check_node_interrupts(&mut self, shared: &Shared, seen: &SeenInterrupts) {
+        self.interrupted |= seen.take_one(shared);
     }
 
-    /// As [`look`](Self::look), and calls the thread's own check. Used occasionally, after a pause that took some time.
-    pub(super) fn look_around(&mut self, shared: &Shared, seen: &Seen) {
-        self.look(shared, seen);
-        self.interrupted |= ask(self.now());
+    /// As [`check_node_interrupts`](Self::check_node_interrupts), and calls the thread's own check. Used occasionally, after a pause
+    /// that took some time.
+    pub(super) fn check_interrupts(&mut self, shared: &Shared, seen: &SeenInterrupts) {
+        self.check_node_interrupts(shared, seen);
+        self.interrupted |= should_stop(self.now());
     }
 }

@@ -42,13 +42,13 @@ use pdbp_core::id::NodeId;
 
 use super::{Node, Pipe, Shared};
 use crate::error::Timeout;
-#[cfg(feature = "net")]
-pub(crate) use interrupt::ask_beside;
 pub use interrupt::interruptible;
-pub(crate) use interrupt::{Late, Seen};
+#[cfg(feature = "net")]
+pub(crate) use interrupt::with_interrupts;
+pub(crate) use interrupt::{SeenInterrupts, WaitFailure};
 use policy::{Policy, Processors};
 
-/// Longest sleep on a bell after something has happened at the node; see [`Naps`].
+/// Longest sleep on a bell after something has happened at the node; see [`NapBackoff`].
 pub(super) const NAP: Duration = Duration::from_millis(2);
 /// Longest sleep of all: anything that rings no bell is noticed at most this much late.
 const LONGEST_NAP: Duration = Duration::from_millis(16);
@@ -59,23 +59,23 @@ const SHORTEST_NAP: Duration = Duration::from_micros(50);
 const SPINS: u32 = 32;
 const CROWDED_SPINS: u32 = 8;
 /// Of consecutive polls, one in this many reads the clock, which costs a tenth of a poll.
-const LOOKS: u32 = 4;
+const POLLS_PER_CLOCK_READ: u32 = 4;
 /// Yields before a thread sleeps with more nodes than processors: what it waits for needs this processor.
 const CROWDED_YIELDS: u32 = 48;
 
 /// What the threads of a node have learned about waiting. Each number is valid by itself, so that mixed-up updates do no harm and
 /// relaxed ordering is enough.
-pub(super) struct Habits {
+pub(super) struct LearnedPolicy {
     epoch: Instant,
     /// The fields of [`Policy`], in nanoseconds.
     fields: [AtomicU64; 4],
 }
 
-impl Habits {
+impl LearnedPolicy {
     pub(super) fn new() -> Self {
-        let habits = Self { epoch: Instant::now(), fields: [const { AtomicU64::new(0) }; 4] };
-        habits.store(Policy::NEW);
-        habits
+        let learned_policy = Self { epoch: Instant::now(), fields: [const { AtomicU64::new(0) }; 4] };
+        learned_policy.store(Policy::NEW);
+        learned_policy
     }
 
     fn load(&self) -> Policy {
@@ -101,15 +101,15 @@ impl Habits {
 /// message costs next to nothing. Without progress threads it does not grow: the thread that polls for all may hand that job to this
 /// one, or this one helps the other nodes of its process.
 #[derive(Default)]
-pub(super) struct Naps {
-    /// The last nap, and [`Shared::turns`] at that time.
+pub(super) struct NapBackoff {
+    /// The last nap, and [`Shared::productive_polls`] at that time.
     last: Duration,
     turns: u64,
 }
 
-impl Naps {
+impl NapBackoff {
     pub(super) fn next(&mut self, shared: &Shared) -> Duration {
-        let turns = shared.turns.load(Ordering::Relaxed);
+        let turns = shared.productive_polls.load(Ordering::Relaxed);
         let same = std::mem::replace(&mut self.turns, turns) == turns;
         let longest = if shared.driver.get().is_some() { LONGEST_NAP } else { NAP };
         self.last = if same { (2 * self.last).clamp(NAP, longest) } else { NAP };
@@ -132,14 +132,14 @@ pub(super) fn lead(shared: &Shared, longest: Duration, is_idle: impl Fn() -> boo
         return worked;
     }
     // What readers release meanwhile must not wait for long.
-    shared.naps.store(longest > NAP, Ordering::Relaxed);
+    shared.is_napping.store(longest > NAP, Ordering::Relaxed);
     shared.bell.sleep(time, &mut || {
         // Another thread may have opened a block, and rung, before the bell was armed.
         let (more, left) = poll();
         worked += more;
         worked == 0 && is_idle() && left + SHORTEST_NAP > time
     });
-    shared.naps.store(false, Ordering::Relaxed);
+    shared.is_napping.store(false, Ordering::Relaxed);
     worked + shared.poll()
 }
 
@@ -149,8 +149,8 @@ impl Shared {
         if self.crowded {
             return Duration::ZERO;
         }
-        let policy = self.habits.load();
-        match policy.processors_at(now.duration_since(self.habits.epoch)) {
+        let policy = self.learned_policy.load();
+        match policy.processors_at(now.duration_since(self.learned_policy.epoch)) {
             Processors::Free => policy.polling(Processors::Free),
             Processors::Contended => Duration::ZERO,
         }
@@ -163,26 +163,26 @@ pub(crate) struct Waiter {
     /// Set once the clock has been read: most waits end before that.
     clock: Option<Clock>,
     /// Calls of `is_over` before the clock was read.
-    asked: u32,
+    checks: u32,
     /// Whether there are more nodes than processors.
     crowded: bool,
     /// Pauses since there was something to do, not counting those after the thread began to sleep.
     rounds: u32,
     /// When it began to sleep between its polls.
-    sleeps_since: Option<Instant>,
+    sleeping_since: Option<Instant>,
     processors: Processors,
     /// How long it polls after the first few times.
     polling: Duration,
     /// Whether the wait was interrupted.
     interrupted: bool,
-    naps: Naps,
+    naps: NapBackoff,
     /// The node, if this thread slept as its leader.
     led: Option<Arc<Shared>>,
 }
 
 #[derive(Clone, Copy)]
 struct Clock {
-    /// When it was first read, after at most [`LOOKS`] looks, and when last.
+    /// When it was first read, after at most [`POLLS_PER_CLOCK_READ`] looks, and when last.
     started: Instant,
     now: Instant,
     /// When the thread began to read it between its polls.
@@ -205,7 +205,7 @@ impl Clock {
 impl Drop for Waiter {
     fn drop(&mut self) {
         if let Some(shared) = &self.led {
-            shared.call_driver();
+            shared.resume_driver();
         }
     }
 }
@@ -215,14 +215,14 @@ impl Waiter {
         Self {
             timeout,
             clock: None,
-            asked: 0,
+            checks: 0,
             crowded: shared.crowded,
             rounds: 0,
-            sleeps_since: None,
+            sleeping_since: None,
             processors: Processors::Free,
             polling: Duration::ZERO,
             interrupted: false,
-            naps: Naps::default(),
+            naps: NapBackoff::default(),
             led: None,
         }
     }
@@ -241,8 +241,8 @@ impl Waiter {
         if self.interrupted {
             return true;
         }
-        if self.clock.is_none() && self.asked < LOOKS && !self.timeout.is_zero() {
-            self.asked += 1;
+        if self.clock.is_none() && self.checks < POLLS_PER_CLOCK_READ && !self.timeout.is_zero() {
+            self.checks += 1;
             return false;
         }
         // All but the first few pauses read the clock.
@@ -256,42 +256,42 @@ impl Waiter {
     }
 
     /// Returns why the wait is over: `peers` have not done what is missing in time, or the wait was interrupted.
-    pub(crate) fn late(&mut self, peers: Vec<NodeId>, missing: &'static str) -> Late {
+    pub(crate) fn failure(&mut self, peers: Vec<NodeId>, missing: &'static str) -> WaitFailure {
         if std::mem::take(&mut self.interrupted) {
-            return Late::Interrupted;
+            return WaitFailure::Interrupted;
         }
-        Late::Timeout(Timeout { waited: self.timeout, peers, missing })
+        WaitFailure::Timeout(Timeout { waited: self.timeout, peers, missing })
     }
 
     /// Starts again with short pauses, since there was something to do.
-    pub(crate) fn worked(&mut self, node: &Node) {
+    pub(crate) fn made_progress(&mut self, node: &Node) {
         self.reset();
-        self.look(&node.shared, &node.seen);
+        self.check_node_interrupts(&node.shared, &node.seen);
     }
 
     fn reset(&mut self) {
         self.rounds = 0;
-        self.sleeps_since = None;
+        self.sleeping_since = None;
     }
 
     /// Waits a little, longer each time. `pipes` are those in which the thread expects something. The caller must hold no lock: this
     /// may call the program.
     pub(crate) fn pause(&mut self, node: &Node, pipes: &[&Pipe]) {
         self.pause_on(&node.shared, pipes);
-        if self.rounds > self.spins() || self.sleeps_since.is_some() {
-            self.look_around(&node.shared, &node.seen);
+        if self.rounds > self.spins() || self.sleeping_since.is_some() {
+            self.check_interrupts(&node.shared, &node.seen);
         }
     }
 
     /// Whether the thread polls again at once, without reading the clock. It has polled before it began to wait.
-    pub(crate) fn polls_on(&self) -> bool {
-        let is_early = self.rounds <= self.spins() && self.sleeps_since.is_none();
-        is_early && (self.clock.is_none() || !self.rounds.is_multiple_of(LOOKS))
+    pub(crate) fn keeps_polling(&self) -> bool {
+        let is_early = self.rounds <= self.spins() && self.sleeping_since.is_none();
+        is_early && (self.clock.is_none() || !self.rounds.is_multiple_of(POLLS_PER_CLOCK_READ))
     }
 
     /// Whether the thread has polled long enough, and now sleeps between polls.
-    pub(crate) fn sleeps(&self) -> bool {
-        self.sleeps_since.is_some()
+    pub(crate) fn is_sleeping(&self) -> bool {
+        self.sleeping_since.is_some()
     }
 
     fn spins(&self) -> u32 {
@@ -299,7 +299,7 @@ impl Waiter {
     }
 
     fn pause_on(&mut self, shared: &Arc<Shared>, pipes: &[&Pipe]) {
-        if self.sleeps_since.is_some() {
+        if self.sleeping_since.is_some() {
             return self.sleep(shared, pipes);
         }
         self.rounds += 1;
@@ -310,8 +310,8 @@ impl Waiter {
         if self.rounds == self.spins() + 1 && !self.crowded {
             let clock = self.clock();
             clock.polls_since = clock.read();
-            let policy = shared.habits.load();
-            self.processors = policy.processors_at(self.now().duration_since(shared.habits.epoch));
+            let policy = shared.learned_policy.load();
+            self.processors = policy.processors_at(self.now().duration_since(shared.learned_policy.epoch));
             self.polling = policy.polling(self.processors);
         }
         let polls = if self.crowded {
@@ -322,7 +322,7 @@ impl Waiter {
         };
         match self.processors {
             _ if !polls => self.sleep(shared, pipes),
-            Processors::Free => self.give_way(shared),
+            Processors::Free => self.yield_now(shared),
             Processors::Contended => {
                 std::hint::spin_loop();
                 self.clock().read();
@@ -330,14 +330,14 @@ impl Waiter {
         }
     }
 
-    fn give_way(&mut self, shared: &Shared) {
+    fn yield_now(&mut self, shared: &Shared) {
         let before = self.now();
         thread::yield_now();
         let now = self.clock().read();
         let took = now.duration_since(before);
         if !self.crowded && took >= policy::LONG_YIELD {
-            let now = now.duration_since(shared.habits.epoch);
-            shared.habits.learn(|policy| policy.yielded(now, took));
+            let now = now.duration_since(shared.learned_policy.epoch);
+            shared.learned_policy.learn(|policy| policy.yielded(now, took));
             // If nothing has arrived meanwhile, polling on is no use either.
             (self.processors, self.polling) = (Processors::Contended, Duration::ZERO);
         }
@@ -345,7 +345,7 @@ impl Waiter {
 
     fn sleep(&mut self, shared: &Arc<Shared>, pipes: &[&Pipe]) {
         let Clock { started, now, .. } = *self.clock();
-        let since = *self.sleeps_since.get_or_insert(now);
+        let since = *self.sleeping_since.get_or_insert(now);
         let left = self.timeout.saturating_sub(started.elapsed()).min(self.naps.next(shared));
         let (came, leads) = sleep(shared, pipes, left);
         if leads && self.led.is_none() {
@@ -355,7 +355,7 @@ impl Waiter {
         if came {
             if !self.crowded {
                 let slept = now.duration_since(since);
-                shared.habits.learn(|policy| policy.slept(self.processors, slept));
+                shared.learned_policy.learn(|policy| policy.slept(self.processors, slept));
             }
             self.reset();
         }
@@ -376,7 +376,7 @@ fn sleep(shared: &Shared, pipes: &[&Pipe], left: Duration) -> (bool, bool) {
             drop(leader);
             if came && shared.tasks.any() {
                 // Tasks do not poll.
-                shared.summon();
+                shared.unpark_driver();
             }
             return (came, true);
         }

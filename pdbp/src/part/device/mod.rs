@@ -22,7 +22,7 @@ use pdbp_cuda::{Buffer, Slice};
 use super::stream::device::StreamHome;
 use super::{HoldsPart, Part, Share, StreamReader, StreamWriter, Target};
 use crate::error::{RecvError, SendError};
-use crate::node::{Late, Pipe, Waiter};
+use crate::node::{Pipe, WaitFailure, Waiter};
 use direct::{DirectRecv, DirectSend};
 pub use each::DeviceSendEach;
 pub(super) use homes::{ReadHome, vacate};
@@ -289,7 +289,7 @@ impl<P: HoldsPart + Clone, D: Device> DeviceRecv<P, D> {
 
 /// An operation that is polled to completion.
 trait Steps {
-    type Error: From<Late>;
+    type Error: From<WaitFailure>;
 
     fn step(&mut self) -> Result<Step, FlowError<Self::Error>>;
 
@@ -322,12 +322,12 @@ fn wait<S: Steps>(
     loop {
         match steps.step()? {
             Step::Done => return Ok(()),
-            Step::Moved => waiter.worked(&part.node),
+            Step::Moved => waiter.made_progress(&part.node),
             // The next step reports a failure.
             Step::Idle if steps.wait_for_copy().is_some() => {}
             Step::Idle if waiter.is_over() => {
                 let (peers, missing) = steps.missing();
-                return Err(FlowError::Link(waiter.late(peers, missing).into()));
+                return Err(FlowError::Link(waiter.failure(peers, missing).into()));
             }
             Step::Idle if steps.is_silent() => std::thread::yield_now(),
             Step::Idle => {

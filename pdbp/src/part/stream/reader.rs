@@ -117,10 +117,10 @@ impl<P: HoldsPart> StreamReader<P> {
             if waiter.is_over() {
                 let peers = vec![self.key.source()];
                 let missing = "sent the next segment of the stream";
-                return Err(waiter.late(peers, missing).into());
+                return Err(waiter.failure(peers, missing).into());
             }
             if worked > 0 {
-                waiter.worked(&self.part.part().node);
+                waiter.made_progress(&self.part.part().node);
             } else {
                 waiter.pause(&self.part.part().node, &[self.part.part().pipe()?]);
             }
