@@ -6,11 +6,11 @@ use std::time::Duration;
 use pdbp_core::collective::{Call, Cause, Fault, Refused, StartError};
 
 use super::Group;
-use super::join::MOST_MEMBERS;
+use super::join::MAX_MEMBERS;
 use crate::error::{LookupError, RegisterError};
 
 /// The most ranks that [`GroupError::TimedOut`] lists in `others`.
-pub(super) const MOST_NAMED: usize = 15;
+pub(super) const MAX_NAMED: usize = 15;
 
 /// Why a call of a group failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,7 +124,7 @@ impl fmt::Display for GroupError {
                 match others.len() {
                     0 => Ok(()),
                     length => {
-                        let more = if length == MOST_NAMED { " and perhaps more" } else { "" };
+                        let more = if length == MAX_NAMED { " and perhaps more" } else { "" };
                         write!(f, "; nothing has arrived from {}{more} either", others.join(", "))
                     }
                 }
@@ -217,7 +217,7 @@ impl fmt::Display for JoinError {
             Self::TooMany { members } => {
                 write!(
                     f,
-                    "a group of {members} members is too large: it can have at most {MOST_MEMBERS}; form several groups"
+                    "a group of {members} members is too large: it can have at most {MAX_MEMBERS}; form several groups"
                 )
             }
             Self::Elsewhere { address } => {

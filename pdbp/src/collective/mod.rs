@@ -192,7 +192,7 @@ impl Group {
         match noted {
             // Members share memory and made the call at nearly the same time.
             Some(true) => Ok(()),
-            Some(false) => Started::noted(self, request)?.wait(patience),
+            Some(false) => Started::with_notes(self, request)?.wait(patience),
             // Not by `start`, whose lifetime is longer: this call ends here. `Started` is large, so the wait happens where it was
             // built.
             None => match &mut Started::begin(self, request) {
@@ -352,7 +352,7 @@ impl Drop for Group {
         let Self { line, member, has_joined, .. } = self;
         // Members that have left need not be told.
         while line.try_recv(|message| _ = member.accept(message)) {}
-        line.tell(|line| {
+        line.notify_all(|line| {
             let all_know = member.report_fault(line);
             let all_know_end = if *has_joined { member.leave(line) } else { member.withdraw(line) };
             all_know && all_know_end
@@ -370,7 +370,7 @@ impl std::fmt::Debug for Group {
 fn fail(group: &mut Group, fault: Fault) -> Fault {
     let Group { line, member, .. } = group;
     let fault = member.fail(fault);
-    line.take_back();
-    line.tell(|line| member.report_fault(line));
+    line.reclaim();
+    line.notify_all(|line| member.report_fault(line));
     fault
 }

@@ -2,7 +2,7 @@
 
 use pdbp_core::id::NodeId;
 
-use super::join::{join, sum};
+use super::join::{hash, join};
 use super::switches::Switches;
 use super::{Group, JoinError};
 
@@ -28,13 +28,13 @@ impl Group {
     /// Cluster::local(4)?.run(|node| {
     ///     let mut all = Group::of_nodes(&node, "all", Duration::from_secs(60)).unwrap();
     ///     let mut here = all.local().unwrap(); // of all four: these are threads of one process
-    ///     let mut sum = [1];
-    ///     here.all_reduce(&mut sum, Sum).unwrap();
-    ///     assert_eq!(sum, [4]);
+    ///     let mut hash = [1];
+    ///     here.all_reduce(&mut hash, Sum).unwrap();
+    ///     assert_eq!(hash, [4]);
     ///
     ///     let mut half = all.split(all.rank() as u64 / 2).unwrap();
-    ///     half.all_reduce(&mut sum, Sum).unwrap();
-    ///     assert_eq!((half.rank(), sum), (all.rank() % 2, [8]));
+    ///     half.all_reduce(&mut hash, Sum).unwrap();
+    ///     assert_eq!((half.rank(), hash), (all.rank() % 2, [8]));
     /// });
     /// # Ok::<(), pdbp::StartError>(())
     /// ```
@@ -79,6 +79,6 @@ impl Group {
         let rank = rank.ok_or_else(|| JoinError::NotInList { part: self.line.part().name().to_owned() })?;
         // Its number distinguishes it from groups made before and after, its first member from groups made at the same time.
         let name = format!("{name}.{}", ranks.first().unwrap_or(&0));
-        join(node, &name, &nodes, rank, sum(ranks.iter().map(|rank| *rank as u64)), self.patience)
+        join(node, &name, &nodes, rank, hash(ranks.iter().map(|rank| *rank as u64)), self.patience)
     }
 }

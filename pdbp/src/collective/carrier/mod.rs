@@ -16,20 +16,20 @@ use crate::error::{RecvError, SendError};
 use crate::part::{Interest, Message, Part, Shared, Target};
 
 /// How long a member that leaves waits for room to announce it.
-const FAREWELL: Duration = Duration::from_secs(1);
-/// With a slate, only every `LOOKS`th attempt to receive polls the part, which receives wake-ups and news of members that gave up
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
+/// With a slate, only every `POLLS_PER_RECV`th attempt to receive polls the part, which receives wake-ups and news of members that gave up
 /// joining.
-const LOOKS: u32 = 64;
+const POLLS_PER_RECV: u32 = 64;
 /// Polls of the flag of the member waited for, between two full polls that find nothing: a full poll takes some 590 instructions, a
 /// flag five.
-const WATCH: u32 = 16;
+const WATCH_POLLS: u32 = 16;
 /// Polls at a barrier, and for the notes of a short call, before anything else is done.
-const FIRST_WATCH: u32 = 200;
+const FIRST_WATCH_POLLS: u32 = 200;
 /// Polls in a row that find nothing before a member yields, if there is a processor for each member.
 const SPINS: u32 = 200;
 /// The same for a process with a single processor, to which a launcher may have bound it, as it has the others to theirs. A member
 /// that shares several processors with more members yields at once.
-const BOUND_SPINS: u32 = 4;
+const SINGLE_CORE_SPINS: u32 = 4;
 /// How often it then yields before it sleeps.
 const YIELDS: u32 = 100;
 /// How long a member that waits for a free slot sleeps: taking a message does not wake the sender.
@@ -69,7 +69,7 @@ impl Line {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let spins = match processors {
             _ if addresses.len() <= processors => SPINS,
-            1 => BOUND_SPINS,
+            1 => SINGLE_CORE_SPINS,
             _ => 0,
         };
         let targets = vec![None; addresses.len()];
@@ -119,9 +119,9 @@ impl Line {
             return true;
         }
         match watch {
-            Watch::Message | Watch::Messages => _ = end.watch(rank, WATCH),
-            Watch::Barrier => _ = end.meet(WATCH),
-            Watch::Notes => _ = end.poll_notes(WATCH),
+            Watch::Message | Watch::Messages => _ = end.watch(rank, WATCH_POLLS),
+            Watch::Barrier => _ = end.meet(WATCH_POLLS),
+            Watch::Notes => _ = end.poll_notes(WATCH_POLLS),
         }
         true
     }
@@ -135,7 +135,7 @@ impl Line {
         let end = self.slate.as_mut().filter(|end| !end.has_message())?;
         let (mut met, sleepers) = end.arrive(member.enter_barrier()?);
         if self.spins == SPINS && met != BarrierState::All {
-            met = end.meet(FIRST_WATCH);
+            met = end.meet(FIRST_WATCH_POLLS);
         }
         self.wake_all(sleepers);
         let has_passed = met == BarrierState::All;
@@ -198,7 +198,7 @@ impl Line {
         }
         let slept = self.wait(Interest::Recv, if is_full { NAP.min(time) } else { time });
         end.cancel_sleep();
-        self.polls = LOOKS;
+        self.polls = POLLS_PER_RECV;
         slept
     }
 
@@ -259,19 +259,19 @@ impl Line {
     }
 
     /// Whether the part of a member no longer exists.
-    pub(super) fn is_gone(&self, rank: usize) -> bool {
+    pub(super) fn is_freed(&self, rank: usize) -> bool {
         self.target(rank).is_some_and(|target| !self.part.shared().engine().has_part(target))
     }
 
     /// Whether a message comes from the member that it names. Others are dropped: the part has a name, and any part can send to it.
-    pub(super) fn is_of_member(&self, message: &Message<Shared>) -> bool {
+    pub(super) fn is_from_member(&self, message: &Message<Shared>) -> bool {
         sender(message).and_then(|rank| self.target(rank)).is_some_and(|target| target == message.source())
     }
 
-    /// Repeats `tell` until it reports that all others have been told, for a second at most.
-    pub(super) fn tell(&mut self, mut tell: impl FnMut(&mut Self) -> bool) {
+    /// Repeats `notify` until it reports that all others have been told, for a second at most.
+    pub(super) fn notify_all(&mut self, mut notify: impl FnMut(&mut Self) -> bool) {
         let began = Instant::now();
-        while !tell(self) && began.elapsed() < FAREWELL {
+        while !notify(self) && began.elapsed() < FAREWELL_TIMEOUT {
             // A member that has no room for the news may be waiting for room itself.
             while self.part.try_recv().is_some() {}
             while self.slate.as_mut().is_some_and(|end| end.take(|_, _| ())) {}
@@ -321,14 +321,14 @@ impl Carrier for Line {
                 return true;
             }
             self.polls += 1;
-            if self.polls < LOOKS {
+            if self.polls < POLLS_PER_RECV {
                 return false;
             }
             self.polls = 0;
         }
         let Some(take) = take else { return true };
         while let Some(message) = self.part.try_recv() {
-            if self.is_of_member(&message) {
+            if self.is_from_member(&message) {
                 take(&mut &message[..]);
                 return true;
             }

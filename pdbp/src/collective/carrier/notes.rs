@@ -3,7 +3,7 @@
 use pdbp_core::collective::{Call, Data, Member, Writers};
 use pdbp_local::slate::{End, NotesState, Sleepers};
 
-use super::{FIRST_WATCH, Line, SPINS};
+use super::{FIRST_WATCH_POLLS, Line, SPINS};
 
 impl Line {
     /// The members that write in a call by notes, the same at all members; `None` if the call is not done by notes.
@@ -33,7 +33,7 @@ impl Line {
         call.check(members, rank, data.input.len(), data.output.len()).ok()?;
         let signature = member.enter(call)?;
         let sleepers = write(end, rank, signature, writers, call.written(data));
-        let looks = if self.spins == SPINS { FIRST_WATCH } else { 1 };
+        let looks = if self.spins == SPINS { FIRST_WATCH_POLLS } else { 1 };
         let is_there = !writers.has_reader(rank) || end.poll_notes(looks) == NotesState::All;
         self.wake_all(sleepers);
         Some(is_there && self.read_notes(member, call, data))
@@ -59,7 +59,7 @@ impl Line {
     }
 
     /// Whether the notes that this member needs have been written.
-    pub(in crate::collective) fn look_for_notes(&mut self, rank: usize, writers: Writers) -> NotesState {
+    pub(in crate::collective) fn poll_notes(&mut self, rank: usize, writers: Writers) -> NotesState {
         match &mut self.slate {
             Some(end) if writers.has_reader(rank) => end.poll_notes(1),
             _ => NotesState::All,
@@ -84,22 +84,22 @@ impl Line {
     }
 
     /// Members whose notes are still missing.
-    pub(in crate::collective) fn without_note(&self) -> impl Iterator<Item = usize> {
+    pub(in crate::collective) fn members_without_note(&self) -> impl Iterator<Item = usize> {
         self.slate.iter().flat_map(End::missing_writers)
     }
 
     /// A number that changes with each note that arrives.
-    pub(in crate::collective) fn notes_to_come(&self) -> usize {
+    pub(in crate::collective) fn pending_notes(&self) -> usize {
         self.slate.as_ref().map_or(0, End::missing_notes)
     }
 
     /// The member that must read what this one has written before it may write again, if any.
-    pub(in crate::collective) fn unread_by(&mut self) -> Option<usize> {
+    pub(in crate::collective) fn unread_reader(&mut self) -> Option<usize> {
         self.slate.as_mut().and_then(End::unread_by)
     }
 
     /// A member whose notes belong to calls other than this one's, which has begun its calls up to `number`.
-    pub(in crate::collective) fn differing(&self, number: u32) -> Option<(usize, [u64; 2])> {
+    pub(in crate::collective) fn differing_call(&self, number: u32) -> Option<(usize, [u64; 2])> {
         self.slate.as_ref().and_then(|end| end.differing(number))
     }
 }

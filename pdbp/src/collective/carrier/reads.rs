@@ -50,7 +50,7 @@ impl Line {
     }
 
     /// A writer of this round that has withdrawn its note, if any: it has given up the call, and the data read from it is invalid.
-    pub(in crate::collective) fn taken_back(&self, rank: usize, writers: Writers) -> Option<usize> {
+    pub(in crate::collective) fn reclaimed(&self, rank: usize, writers: Writers) -> Option<usize> {
         let mut others = (0..self.addresses.len()).filter(|other| *other != rank && writers.contains(*other));
         others.find(|other| self.slate.as_ref().is_some_and(|end| !end.is_valid(*other)))
     }
@@ -68,7 +68,7 @@ impl Line {
     }
 
     /// Withdraws this member's note: its data may change from now on.
-    pub(in crate::collective) fn take_back(&self) {
+    pub(in crate::collective) fn reclaim(&self) {
         if let Some(end) = self.slate.as_ref().filter(|_| self.reads_memory()) {
             end.revoke_notes();
         }

@@ -27,16 +27,16 @@ pub(super) struct Greeting {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// It has, under this key.
-    Has(NonZeroU64),
-    HasNot,
+    Available(NonZeroU64),
+    Unavailable,
 }
 
 impl Greeting {
     pub(super) fn to_words(self) -> [u64; 8] {
         let answer = match self.answer {
             None => 0,
-            Some(Answer::HasNot) => u64::MAX,
-            Some(Answer::Has(key)) => key.get(),
+            Some(Answer::Unavailable) => u64::MAX,
+            Some(Answer::Available(key)) => key.get(),
         };
         let lengths = u64::from(self.members) << 32 | u64::from(self.piece);
         let [place, parts] = [self.place, self.parts].map(|number| number.map_or(0, NonZeroU64::get));
@@ -46,8 +46,8 @@ impl Greeting {
 
     pub(super) fn from_words([list, lengths, place, answer, at, parts, process, address]: [u64; 8]) -> Self {
         let answer = match NonZeroU64::new(answer) {
-            Some(NonZeroU64::MAX) => Some(Answer::HasNot),
-            key => key.map(Answer::Has),
+            Some(NonZeroU64::MAX) => Some(Answer::Unavailable),
+            key => key.map(Answer::Available),
         };
         let (members, piece) = ((lengths >> 32) as u32, lengths as u32);
         let [place, parts] = [place, parts].map(NonZeroU64::new);

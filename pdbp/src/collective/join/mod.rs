@@ -31,16 +31,16 @@ use crate::node::{Node, names};
 use crate::part::{Interest, Part, Share, Target};
 
 /// Maximum bytes kept for messages that arrive early; with more members, pieces are shorter.
-const EARLY: usize = 64 << 20;
+const EARLY_BYTES: usize = 64 << 20;
 /// The longest piece; its block then has 60 KiB with all headers. MPI sends longer blocks between hosts by rendezvous, and two that
 /// send to each other then get half of the link each way.
-const LONGEST: usize = (60 << 10) - 256;
+const MAX_PIECE: usize = (60 << 10) - 256;
 /// Messages carry ranks below this.
-pub(super) const MOST_MEMBERS: usize = 1 << 16;
+pub(super) const MAX_MEMBERS: usize = 1 << 16;
 /// The length of a piece is a multiple of this.
 pub(super) const GRAIN: usize = 64;
 /// How long a member waits for greetings before it looks into the tables again.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 impl Group {
     /// Makes a group of one part on each node of the cluster, ranked by node index. Collective: each node must call it, with the
@@ -52,7 +52,7 @@ impl Group {
     /// See [`JoinError`].
     pub fn of_nodes(node: &Node, name: &str, patience: Duration) -> Result<Self, JoinError> {
         let nodes: Vec<_> = (0..node.settings().nodes).filter_map(NodeId::new).collect();
-        let list = sum(nodes.iter().map(|node| node.raw().into()));
+        let list = hash(nodes.iter().map(|node| node.raw().into()));
         join(node, name, &nodes, node.id().index(), list, patience)
     }
 
@@ -92,7 +92,7 @@ impl Group {
         let rank = targets.iter().position(|target| *target == part.id());
         let rank = rank.ok_or_else(|| JoinError::NotInList { part: part.name().to_owned() })?;
         let nodes: Vec<_> = targets.iter().map(|target| target.node()).collect();
-        let list = sum(targets.iter().map(|target| target.to_bits()));
+        let list = hash(targets.iter().map(|target| target.to_bits()));
         let mut group = join(part.node(), name, &nodes, rank, list, left())?;
         group.patience = patience;
         Ok(group)
@@ -107,10 +107,10 @@ pub(super) fn join(
     list: u64,
     patience: Duration,
 ) -> Result<Group, JoinError> {
-    joining(node, name, nodes, rank, list, patience)?.join(patience)
+    prepare(node, name, nodes, rank, list, patience)?.join(patience)
 }
 
-fn joining(
+fn prepare(
     node: &Node,
     name: &str,
     nodes: &[NodeId],
@@ -118,7 +118,7 @@ fn joining(
     list: u64,
     patience: Duration,
 ) -> Result<Joining, JoinError> {
-    if nodes.len() > MOST_MEMBERS {
+    if nodes.len() > MAX_MEMBERS {
         return Err(JoinError::TooMany { members: nodes.len() });
     }
     let own_name = format!("{name}#{rank}");
@@ -144,14 +144,14 @@ fn joining(
 
 /// The longest piece that fits in a message.
 fn piece(longest: usize, members: usize) -> Option<usize> {
-    let most = longest.checked_sub(HEADER)?.min(EARLY / members.max(1) / (2 * WINDOW)).min(LONGEST);
+    let most = longest.checked_sub(HEADER)?.min(EARLY_BYTES / members.max(1) / (2 * WINDOW)).min(MAX_PIECE);
     Some(most / GRAIN * GRAIN).filter(|piece| *piece > 0)
 }
 
 /// FNV-1a over numbers; does not depend on the build.
-pub(super) fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
+pub(super) fn hash(numbers: impl Iterator<Item = u64>) -> u64 {
     let bytes = numbers.flat_map(u64::to_le_bytes);
-    bytes.fold(0xCBF2_9CE4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3))
+    bytes.fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3))
 }
 
 /// How members exchange data without messages.
@@ -164,9 +164,9 @@ enum Shared {
 #[derive(Clone, Copy, Debug, Default)]
 struct Peer {
     /// What it was told last, and at which address.
-    told: Option<(Target, Greeting)>,
+    sent: Option<(Target, Greeting)>,
     /// What it told this member last.
-    said: Option<Greeting>,
+    greeting: Option<Greeting>,
     /// Whether it has given up joining.
     has_withdrawn: bool,
 }
@@ -174,7 +174,7 @@ struct Peer {
 impl Peer {
     /// Whether it was sent the hash over all parts: from then on it may have joined.
     fn may_have_joined(&self) -> bool {
-        self.told.is_some_and(|(_, told)| told.parts.is_some())
+        self.sent.is_some_and(|(_, sent)| sent.parts.is_some())
     }
 }
 
@@ -191,9 +191,9 @@ impl Joining {
     fn join(mut self, patience: Duration) -> Result<Group, JoinError> {
         let began = Instant::now();
         loop {
-            self.take()?;
+            self.receive()?;
             let missing: Vec<usize> =
-                self.others().filter(|rank| !self.greet(*rank) || !self.is_there(*rank)).collect();
+                self.others().filter(|rank| !self.greet(*rank) || !self.has_greeted(*rank)).collect();
             self.group.line.part().flush();
             let missing = if !missing.is_empty() {
                 missing
@@ -202,7 +202,7 @@ impl Joining {
             } else if self.has_settled() {
                 return self.into_group();
             } else {
-                self.unsettled()
+                self.unsettled_members()
             };
             let Group { line, member, .. } = &self.group;
             let is_gone = |rank: &usize| line.has_failed(*rank) || member.has_left(*rank);
@@ -215,7 +215,7 @@ impl Joining {
                 return Err(JoinError::TimedOut { waited: patience, missing });
             }
             let left = patience.saturating_sub(waited);
-            if let Err(RecvError::Interrupted) = line.wait(Interest::Recv, LOOK.min(left)) {
+            if let Err(RecvError::Interrupted) = line.wait(Interest::Recv, POLL_INTERVAL.min(left)) {
                 return Err(JoinError::Interrupted);
             }
         }
@@ -230,13 +230,13 @@ impl Joining {
         self.peers.get(rank).copied().unwrap_or_default()
     }
 
-    fn said(&self, rank: usize) -> Option<Greeting> {
-        self.peer(rank).said
+    fn greeting_of(&self, rank: usize) -> Option<Greeting> {
+        self.peer(rank).greeting
     }
 
     /// Whether a member has greeted this one. A member that gave up counts while others are missing: it may join again.
-    fn is_there(&self, rank: usize) -> bool {
-        self.said(rank).is_some()
+    fn has_greeted(&self, rank: usize) -> bool {
+        self.greeting_of(rank).is_some()
     }
 
     fn lost(&self, rank: usize) -> JoinError {
@@ -244,22 +244,25 @@ impl Joining {
     }
 
     /// Members that have not been sent this member's current greeting, or whose hash differs.
-    fn unsettled(&self) -> Vec<usize> {
-        let is_told = |rank| {
+    fn unsettled_members(&self) -> Vec<usize> {
+        let is_notified = |rank| {
             let target = self.group.line.target(rank);
-            self.peer(rank).told == target.map(|target| (target, self.greeting))
+            self.peer(rank).sent == target.map(|target| (target, self.greeting))
         };
-        let has_said = |rank| self.said(rank).is_some_and(|said| said.parts == self.greeting.parts);
+        let agrees_on_parts =
+            |rank| self.greeting_of(rank).is_some_and(|greeting| greeting.parts == self.greeting.parts);
         let others = self.others();
-        others.filter(|rank| self.greeting.parts.is_none() || !has_said(*rank) || !is_told(*rank)).collect()
+        others
+            .filter(|rank| self.greeting.parts.is_none() || !agrees_on_parts(*rank) || !is_notified(*rank))
+            .collect()
     }
 
     /// Whether all members, which have all greeted this one, agree on each other and on the slate.
     fn has_settled(&mut self) -> bool {
-        let place = |rank| self.said(rank).and_then(|said| said.place);
+        let place = |rank| self.greeting_of(rank).and_then(|greeting| greeting.place);
         if self.greeting.place.is_some()
             && self.others().all(|rank| place(rank).is_some())
-            && !self.has_answered()
+            && !self.has_shared_memory_answer()
         {
             return false;
         }
@@ -267,42 +270,47 @@ impl Joining {
             let own = self.group.line.part().id();
             self.group.line.target(rank).filter(|_| rank != self.group.rank()).unwrap_or(own).to_bits()
         });
-        self.greeting.parts = NonZeroU64::new(sum(parts)).or(Some(NonZeroU64::MIN));
+        self.greeting.parts = NonZeroU64::new(hash(parts)).or(Some(NonZeroU64::MIN));
         self.others().for_each(|rank| _ = self.greet(rank));
         self.group.line.part().flush();
-        self.unsettled().is_empty()
+        self.unsettled_members().is_empty()
     }
 
     /// Whether this member has found out whether it shares memory or switches with all others, once all offer to.
-    fn has_answered(&mut self) -> bool {
+    fn has_shared_memory_answer(&mut self) -> bool {
         if self.greeting.answer.is_some() {
             return true;
         }
         let found = if self.group.rank() == 0 {
             // On one host, but in several processes.
-            let spans_processes =
-                self.others().any(|rank| self.said(rank).and_then(|said| said.place) != self.greeting.place);
+            let spans_processes = self.others().any(|rank| {
+                self.greeting_of(rank).and_then(|greeting| greeting.place) != self.greeting.place
+            });
             self.make(spans_processes)
         } else {
-            let Some((answer, at)) = self.said(0).and_then(|said| Some((said.answer?, said.at))) else {
+            let Some((answer, at)) =
+                self.greeting_of(0).and_then(|greeting| Some((greeting.answer?, greeting.at)))
+            else {
                 return false;
             };
-            let key = if let Answer::Has(key) = answer { Some(key) } else { None };
+            let key = if let Answer::Available(key) = answer { Some(key) } else { None };
             key.and_then(|key| Some((key, 0, self.find(key, at)?)))
         };
-        self.greeting.answer = Some(Answer::HasNot);
+        self.greeting.answer = Some(Answer::Unavailable);
         if let Some((key, at, end)) = found {
-            let reads = matches!(end, Shared::Slate(_)) && self.can_read_all();
-            self.greeting = Greeting { answer: Some(Answer::Has(key)), at, reads, ..self.greeting };
+            let reads = matches!(end, Shared::Slate(_)) && self.can_read_all_members();
+            self.greeting = Greeting { answer: Some(Answer::Available(key)), at, reads, ..self.greeting };
             self.end = Some(end);
         }
         true
     }
 
     /// Tests whether this member can read the memory of all others, which have all greeted it.
-    fn can_read_all(&self) -> bool {
-        let can_read =
-            |rank| self.said(rank).is_some_and(|said: Greeting| slate::is_process(said.number, said.place));
+    fn can_read_all_members(&self) -> bool {
+        let can_read = |rank| {
+            self.greeting_of(rank)
+                .is_some_and(|greeting: Greeting| slate::is_process(greeting.number, greeting.place))
+        };
         self.group.line.part().node().settings().group_reads && self.others().all(can_read)
     }
 
@@ -332,8 +340,10 @@ impl Joining {
     /// The group; uses the shared end if all members have it.
     fn into_group(mut self) -> Result<Group, JoinError> {
         self.group.has_joined = true;
-        let answer = self.greeting.answer.filter(|answer| *answer != Answer::HasNot);
-        let all = self.others().all(|rank| self.said(rank).is_some_and(|said| said.answer == answer));
+        let answer = self.greeting.answer.filter(|answer| *answer != Answer::Unavailable);
+        let all = self
+            .others()
+            .all(|rank| self.greeting_of(rank).is_some_and(|greeting| greeting.answer == answer));
         let (rank, members) = (self.group.rank(), self.group.size());
         let Some(end) = self.end.take().filter(|_| answer.is_some() && all) else { return Ok(self.group) };
         match end {
@@ -356,47 +366,48 @@ impl Joining {
     fn processes(&self) -> Option<Vec<u32>> {
         let own = self.group.rank();
         let all = (0..self.group.size())
-            .map(|rank| if rank == own { Some(self.greeting) } else { self.said(rank) });
-        all.map(|said| said.filter(|said| said.reads).map(|said| said.number.process)).collect()
+            .map(|rank| if rank == own { Some(self.greeting) } else { self.greeting_of(rank) });
+        all.map(|greeting| greeting.filter(|greeting| greeting.reads).map(|greeting| greeting.number.process))
+            .collect()
     }
 
     /// Sends a member this one's greeting, if its part is known and has not had the greeting. Returns whether it has it now.
     fn greet(&mut self, rank: usize) -> bool {
         let line = &mut self.group.line;
         let Some(peer) = self.peers.get_mut(rank) else { return false };
-        if peer.said.is_none()
+        if peer.greeting.is_none()
             && let Ok(target) = line.part().lookup(&line.address(rank))
         {
             line.set_target(rank, target);
         }
         let Some(target) = line.target(rank) else { return false };
-        if peer.has_withdrawn || peer.told == Some((target, self.greeting)) {
+        if peer.has_withdrawn || peer.sent == Some((target, self.greeting)) {
             return true;
         }
         let message =
             [&self.group.member.greeting()[..], bytemuck::bytes_of(&self.greeting.to_words())].concat();
         let sent = line.part().try_send(target, &message).is_ok();
         if sent {
-            peer.told = Some((target, self.greeting));
+            peer.sent = Some((target, self.greeting));
         }
         sent
     }
 
     /// Takes the messages that have arrived.
-    fn take(&mut self) -> Result<(), JoinError> {
+    fn receive(&mut self) -> Result<(), JoinError> {
         let own = self.group.rank();
         while let Some(message) = self.group.line.part().try_recv() {
             let from = message.source();
             // Parts of groups of the same name elsewhere may take this one for their member.
-            let is_of =
+            let is_member =
                 |rank: &usize| *rank != own && self.group.line.nodes().get(*rank) == Some(&from.node());
-            let Some(rank) = sender(&message).filter(is_of) else { continue };
+            let Some(rank) = sender(&message).filter(is_member) else { continue };
             if let Some(theirs) = greeting(&message) {
                 let theirs = bytemuck::try_pod_read_unaligned(theirs).unwrap_or_default();
-                self.hear(rank, from, Greeting::from_words(theirs))?;
-            } else if self.is_there(rank) && self.group.line.is_of_member(&message) {
+                self.on_greeting(rank, from, Greeting::from_words(theirs))?;
+            } else if self.has_greeted(rank) && self.group.line.is_from_member(&message) {
                 if is_withdrawal(&message) {
-                    self.withdrawn(rank)?;
+                    self.on_withdrawal(rank)?;
                 }
                 // From a member that has joined and begun a call. The first call here will meet the same fault again.
                 let _ = self.group.member.accept(&mut &message[..]);
@@ -406,32 +417,32 @@ impl Joining {
     }
 
     /// Takes the greeting of a member.
-    fn hear(&mut self, rank: usize, from: Target, theirs: Greeting) -> Result<(), JoinError> {
-        let Peer { said, has_withdrawn, .. } = self.peer(rank);
-        if said.is_some() && self.group.line.target(rank) != Some(from) {
+    fn on_greeting(&mut self, rank: usize, from: Target, theirs: Greeting) -> Result<(), JoinError> {
+        let Peer { greeting, has_withdrawn, .. } = self.peer(rank);
+        if greeting.is_some() && self.group.line.target(rank) != Some(from) {
             if !has_withdrawn && self.peer(rank).may_have_joined() {
                 // It has joined and left. This greets the next group of this name, which this member can join only after it has
                 // joined and left this one.
                 return Ok(());
             }
             // It gave up joining and joins again.
-            self.withdrawn(rank)?;
+            self.on_withdrawal(rank)?;
             self.group.member.forget(rank);
             if let Some(peer) = self.peers.get_mut(rank) {
-                peer.told = None;
+                peer.sent = None;
             }
             self.end = None;
             self.greeting = Greeting { answer: None, at: 0, parts: None, reads: false, ..self.greeting };
         }
         self.group.line.set_target(rank, from);
         if let Some(peer) = self.peers.get_mut(rank) {
-            (peer.said, peer.has_withdrawn) = (Some(theirs), false);
+            (peer.greeting, peer.has_withdrawn) = (Some(theirs), false);
         }
-        self.compare(rank, theirs)
+        self.check_agreement(rank, theirs)
     }
 
     /// A member has given up joining. If another may have joined with it, its replacement can no longer join that one.
-    fn withdrawn(&mut self, rank: usize) -> Result<(), JoinError> {
+    fn on_withdrawal(&mut self, rank: usize) -> Result<(), JoinError> {
         if let Some(peer) = self.peers.get_mut(rank) {
             peer.has_withdrawn = true;
         }
@@ -439,7 +450,7 @@ impl Joining {
         if rest.any(|other| self.peer(other).may_have_joined()) { Err(self.lost(rank)) } else { Ok(()) }
     }
 
-    fn compare(&mut self, rank: usize, theirs: Greeting) -> Result<(), JoinError> {
+    fn check_agreement(&mut self, rank: usize, theirs: Greeting) -> Result<(), JoinError> {
         let ours = self.greeting;
         if theirs.agrees(&ours) {
             return Ok(());

@@ -38,7 +38,7 @@ impl Actor {
     }
 
     /// Waits for a greeting of member 0 that meets `is_wanted`.
-    fn hear(&mut self, is_wanted: impl Fn(&Greeting) -> bool) -> Greeting {
+    fn receive_greeting(&mut self, is_wanted: impl Fn(&Greeting) -> bool) -> Greeting {
         loop {
             if let Some(heard) = self.heard.filter(&is_wanted) {
                 return heard;
@@ -57,13 +57,13 @@ impl Actor {
 
     /// Greets as a member of the same group that has no memory to share and knows no other member yet.
     fn come(&mut self) {
-        let heard = self.hear(|_| true);
+        let heard = self.receive_greeting(|_| true);
         self.greet(Greeting { place: None, parts: None, ..heard });
     }
 
     /// Sends member 0 the hash over all parts that it has sent.
     fn agree(&mut self) {
-        let heard = self.hear(|heard| heard.parts.is_some());
+        let heard = self.receive_greeting(|heard| heard.parts.is_some());
         self.greet(Greeting { place: None, ..heard });
     }
 
@@ -126,9 +126,9 @@ fn who_leaves_before_it_has_answered_is_lost_and_not_waited_for() {
         |nodes| {
             let mut one = Actor::new(&nodes[1], 1, 2);
             // What member 0 reports of itself is valid for a member in the same process.
-            let heard = one.hear(|_| true);
+            let heard = one.receive_greeting(|_| true);
             one.greet(heard);
-            one.hear(|heard| heard.answer.is_some());
+            one.receive_greeting(|heard| heard.answer.is_some());
             one.end(Member::withdraw);
         },
     );
@@ -177,7 +177,7 @@ fn what_a_member_has_sent_before_it_left_is_not_taken_from_who_joins_after_it() 
             one.end(Member::leave);
             let mut next = Actor::new(&nodes[1], 1, 3);
             // This one gets no answer, so it learns from another what to send.
-            let heard = two.hear(|heard| heard.parts.is_some());
+            let heard = two.receive_greeting(|heard| heard.parts.is_some());
             next.greet(Greeting { place: None, ..heard });
             next.broadcast(8);
             two.agree();
@@ -198,7 +198,7 @@ fn who_gives_up_after_others_may_have_joined_ends_it() {
             one.come();
             two.come();
             one.agree();
-            two.hear(|heard| heard.parts.is_some());
+            two.receive_greeting(|heard| heard.parts.is_some());
             two.end(Member::withdraw);
         },
     );
@@ -209,24 +209,24 @@ fn who_gives_up_after_others_may_have_joined_ends_it() {
 #[test]
 fn a_place_is_taken_again_only_while_nobody_can_have_joined_with_who_had_it() {
     let node = Cluster::local(1).unwrap().node(0).unwrap();
-    let mut joining = joining(&node, "all", &[node.id(); 3], 0, 1, PATIENCE).unwrap();
+    let mut joining = prepare(&node, "all", &[node.id(); 3], 0, 1, PATIENCE).unwrap();
     let parts = ["first", "second", "third"].map(|name| node.register(name, PartKind::Cpu).unwrap());
     let [first, second, third] = [&parts[0], &parts[1], &parts[2]].map(|part| part.id());
     let greeting = joining.greeting;
     let told = Some((third, Greeting { parts: Some(NonZeroU64::MIN), ..greeting }));
     let lost = Err(JoinError::Lost { rank: 2, address: "all#2@node0".to_owned() });
-    assert_eq!(joining.hear(2, first, greeting), Ok(()));
-    assert_eq!(joining.hear(2, second, greeting), Ok(()));
+    assert_eq!(joining.on_greeting(2, first, greeting), Ok(()));
+    assert_eq!(joining.on_greeting(2, second, greeting), Ok(()));
     assert_eq!(joining.group.line.target(2), Some(second), "nobody was told who all are");
-    joining.peers[2].told = told;
-    assert_eq!(joining.hear(2, third, greeting), Ok(()));
+    joining.peers[2].sent = told;
+    assert_eq!(joining.on_greeting(2, third, greeting), Ok(()));
     assert_eq!(joining.group.line.target(2), Some(second), "it may have joined and left");
-    assert_eq!(joining.withdrawn(2), Ok(()));
-    assert_eq!(joining.hear(2, third, greeting), Ok(()));
+    assert_eq!(joining.on_withdrawal(2), Ok(()));
+    assert_eq!(joining.on_greeting(2, third, greeting), Ok(()));
     assert_eq!(joining.group.line.target(2), Some(third), "it has not, and nobody else can have");
-    joining.peers[1].told = told;
-    assert_eq!(joining.withdrawn(2), lost, "member 1 may have joined");
-    assert_eq!(joining.hear(2, first, greeting), lost);
+    joining.peers[1].sent = told;
+    assert_eq!(joining.on_withdrawal(2), lost, "member 1 may have joined");
+    assert_eq!(joining.on_greeting(2, first, greeting), lost);
 }
 
 /// A part on another node claims to be member 1, with other members.
@@ -239,7 +239,7 @@ fn a_member_is_on_its_node() {
             let mut stranger = Actor::new(&nodes[2], 1, 3);
             let heard = {
                 let mut two = Actor::new(&nodes[2], 2, 3);
-                let heard = two.hear(|_| true);
+                let heard = two.receive_greeting(|_| true);
                 stranger.greet(Greeting { list: heard.list + 1, ..heard });
                 two.come();
                 let mut one = Actor::new(&nodes[1], 1, 3);
@@ -257,7 +257,7 @@ fn a_member_is_on_its_node() {
 #[test]
 fn more_members_than_a_group_has_room_for_are_refused_as_that() {
     let node = Cluster::local(1).unwrap().node(0).unwrap();
-    let nodes = vec![node.id(); MOST_MEMBERS + 1];
+    let nodes = vec![node.id(); MAX_MEMBERS + 1];
     let error = join(&node, "many", &nodes, 0, 1, PATIENCE).unwrap_err();
     assert_eq!(error, JoinError::TooMany { members: 65_537 });
     assert!(error.to_string().contains("at most 65536"), "{error}");

@@ -8,13 +8,13 @@ use pdbp_core::collective::{Fault, Polled, Reads, Running, Writers};
 use pdbp_local::slate::BarrierState;
 
 use super::carrier::{NAP, Watch};
-use super::error::MOST_NAMED;
+use super::error::MAX_NAMED;
 use super::switches::Switches;
 use super::{Call, Group, GroupError, Kind, Request, fail};
 use crate::error::RecvError;
 
 /// How long a member waits before it checks whether the one it waits for still exists.
-const LOOK: Duration = Duration::from_millis(20);
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A call in progress ([`Group::start`]). It borrows the group and the data until it is done; dropping it earlier gives up the
 /// call, which ends the group.
@@ -23,13 +23,13 @@ pub struct Started<'g> {
     group: &'g mut Group,
     request: Request<'g>,
     running: Running,
-    by: By,
+    method: Method,
     is_done: bool,
 }
 
 /// How a call is done.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum By {
+enum Method {
     Messages,
     /// A barrier through flags in shared memory, at which this member has not arrived yet.
     FlagsFirst,
@@ -45,7 +45,7 @@ enum By {
     Switches,
 }
 
-impl By {
+impl Method {
     fn is_switches(self) -> bool {
         matches!(self, Self::SwitchesFirst | Self::Switches)
     }
@@ -69,13 +69,13 @@ impl<'g> Started<'g> {
         match request.start(&mut group.member) {
             Ok(running) => {
                 let by_switches = group.line.switches().is_some() && Switches::does(running.call());
-                let by = match running.call().kind {
-                    Kind::Tagged => By::Messages,
-                    Kind::Barrier if group.line.has_slate() => By::FlagsFirst,
-                    _ if by_switches => By::SwitchesFirst,
-                    _ => group.by_memory(running.call()),
+                let method = match running.call().kind {
+                    Kind::Tagged => Method::Messages,
+                    Kind::Barrier if group.line.has_slate() => Method::FlagsFirst,
+                    _ if by_switches => Method::SwitchesFirst,
+                    _ => group.memory_method(running.call()),
                 };
-                Ok(Self { group, request, running, by, is_done: false })
+                Ok(Self { group, request, running, method, is_done: false })
             }
             Err(e) => {
                 // By now there may be room for members that do not know yet what ended the group.
@@ -90,24 +90,24 @@ impl<'g> Started<'g> {
     /// A barrier at which this member has arrived and others have not.
     #[cold]
     pub(super) fn arrived(group: &'g mut Group) -> Result<Self, GroupError> {
-        Self::begun(group, Request::barrier(), |_| By::Flags)
+        Self::with_method(group, Request::barrier(), |_| Method::Flags)
     }
 
     /// A short call in which this member has written its note and waits for those of others.
     #[cold]
-    pub(super) fn noted(group: &'g mut Group, request: Request<'g>) -> Result<Self, GroupError> {
-        Self::begun(group, request, By::Notes)
+    pub(super) fn with_notes(group: &'g mut Group, request: Request<'g>) -> Result<Self, GroupError> {
+        Self::with_method(group, request, Method::Notes)
     }
 
-    fn begun(
+    fn with_method(
         group: &'g mut Group,
         request: Request<'g>,
-        by: impl FnOnce(Writers) -> By,
+        method: impl FnOnce(Writers) -> Method,
     ) -> Result<Self, GroupError> {
         match Running::from_last(&group.member) {
             Ok(running) => {
-                let by = by(group.line.writers(running.call()).unwrap_or(Writers::All));
-                Ok(Self { group, request, running, by, is_done: false })
+                let method = method(group.line.writers(running.call()).unwrap_or(Writers::All));
+                Ok(Self { group, request, running, method, is_done: false })
             }
             Err(e) => Err(GroupError::from_start(e, group)),
         }
@@ -123,7 +123,7 @@ impl<'g> Started<'g> {
             Err(fault) => {
                 let Group { line, member, .. } = &mut *self.group;
                 let fault = member.fail(fault);
-                line.take_back();
+                line.reclaim();
                 // Members without room now are told with the next call, or when the group is dropped.
                 member.report_fault(line);
                 Err(GroupError::from_fault(fault, self.group))
@@ -138,7 +138,7 @@ impl<'g> Started<'g> {
     pub fn wait(&mut self, patience: Duration) -> Result<(), GroupError> {
         // When progress was first seen to stop, and when the reason was last looked for.
         let mut since = None;
-        let mut moved = self.moved();
+        let mut last_progress = self.progress();
         let (mut is_shown, mut idle) = (false, 0);
         loop {
             let (is_full, rank) = match self.advance().map_err(|fault| self.end(fault))? {
@@ -146,16 +146,16 @@ impl<'g> Started<'g> {
                 Polled::Waiting(rank) => (false, rank),
                 Polled::Full(rank) => (true, rank),
             };
-            let now = self.moved();
-            if now != moved {
-                (moved, since, is_shown, idle) = (now, None, false, 0);
+            let now = self.progress();
+            if now != last_progress {
+                (last_progress, since, is_shown, idle) = (now, None, false, 0);
             }
             // Read the clock only after waiting for a while.
             let line = &mut self.group.line;
-            let lingered = if self.by.is_switches() {
+            let lingered = if self.method.is_switches() {
                 line.linger_for_switches(idle)
             } else {
-                line.linger(rank, idle, self.by.watch(self.running.call().kind))
+                line.linger(rank, idle, self.method.watch(self.running.call().kind))
             };
             idle += 1;
             if lingered {
@@ -171,10 +171,10 @@ impl<'g> Started<'g> {
             }
             let Group { line, member, .. } = &mut *self.group;
             // A member that made no call where this one waits is ahead, and has not been told: ask soon.
-            let is_soon = self.by.is_switches() && !is_shown && line.is_behind(member.number());
-            let time = if is_soon { NAP } else { LOOK }.min(patience.saturating_sub(waited));
-            let slept = match self.by {
-                By::SwitchesFirst | By::Switches => line.sleep_for_switches(time),
+            let is_soon = self.method.is_switches() && !is_shown && line.is_behind(member.number());
+            let time = if is_soon { NAP } else { CHECK_INTERVAL }.min(patience.saturating_sub(waited));
+            let slept = match self.method {
+                Method::SwitchesFirst | Method::Switches => line.sleep_for_switches(time),
                 _ => line.sleep(rank, is_full, time),
             };
             if let Err(RecvError::Interrupted) = slept {
@@ -186,8 +186,8 @@ impl<'g> Started<'g> {
                 if !is_shown {
                     is_shown = self.show();
                 }
-                self.look_for_other_calls()?;
-                self.look_for(rank)?;
+                self.check_other_calls()?;
+                self.check_member(rank)?;
             }
         }
     }
@@ -201,13 +201,13 @@ impl<'g> Started<'g> {
         if self.is_done {
             return Ok(Polled::Done);
         }
-        if self.by.is_switches() {
+        if self.method.is_switches() {
             return self.advance_in_switches();
         }
-        match self.by {
-            By::FlagsFirst | By::Flags => return self.advance_at_flags(),
-            By::NotesFirst(writers) | By::Notes(writers) => return self.advance_by_notes(writers),
-            By::RoundFirst(reads) | By::Round(reads) => return self.advance_by_reads(reads),
+        match self.method {
+            Method::FlagsFirst | Method::Flags => return self.advance_at_flags(),
+            Method::NotesFirst(writers) | Method::Notes(writers) => return self.advance_by_notes(writers),
+            Method::RoundFirst(reads) | Method::Round(reads) => return self.advance_by_reads(reads),
             _ => {}
         }
         let Self { group, request, running, .. } = self;
@@ -219,11 +219,11 @@ impl<'g> Started<'g> {
     /// Like [`advance`](Self::advance), for a barrier of members that share memory.
     fn advance_at_flags(&mut self) -> Result<Polled, Fault> {
         let Group { line, member, .. } = &mut *self.group;
-        if self.by == By::FlagsFirst {
+        if self.method == Method::FlagsFirst {
             // Messages that have arrived already belong to earlier calls.
             self.running.poll_messages(member, line)?;
             line.arrive(member.number());
-            self.by = By::Flags;
+            self.method = Method::Flags;
         }
         if line.meet() != BarrierState::All {
             // Messages that another member sent before it came to another barrier, or left, tell more.
@@ -236,7 +236,7 @@ impl<'g> Started<'g> {
                 Ok(Polled::Done)
             }
             BarrierState::Another { rank, number } => Err(member.barrier_mismatch(rank, number)),
-            BarrierState::Parted(rank) => match line.differing(member.number()) {
+            BarrierState::Parted(rank) => match line.differing_call(member.number()) {
                 Some((rank, theirs)) => Err(member.call_mismatch(rank, theirs)),
                 // A member that has made fewer calls by notes will find out.
                 None => Ok(Polled::Waiting(rank)),
@@ -255,9 +255,9 @@ impl<'g> Started<'g> {
         running.poll_messages(member, line)?;
         let (number, call) = (member.number(), *running.call());
         let Some(switches) = line.switches() else { return Ok(Polled::Waiting(member.rank())) };
-        if self.by == By::SwitchesFirst {
+        if self.method == Method::SwitchesFirst {
             switches.start(number, &call, request.input, request.output);
-            self.by = By::Switches;
+            self.method = Method::Switches;
         }
         for _ in 0..TURN {
             match switches.poll(number, &call, request.output) {
@@ -283,15 +283,15 @@ impl<'g> Started<'g> {
     }
 
     /// A number that changes with every message of data sent or received, and with progress in shared memory or switches.
-    fn moved(&self) -> u64 {
+    fn progress(&self) -> u64 {
         let stats = self.group.member.stats();
-        let switches = self.group.line.switches().filter(|_| self.by == By::Switches);
+        let switches = self.group.line.switches().filter(|_| self.method == Method::Switches);
         let state = switches.map_or(0, |switches| switches.state(self.group.member.number()));
-        let missing = match self.by {
-            By::Flags => self.group.line.missing().count() as u64,
-            By::Notes(_) => self.group.line.notes_to_come() as u64,
-            By::RoundFirst(_) | By::Round(_) => {
-                self.group.line.pieces().wrapping_add(self.group.line.notes_to_come() as u64)
+        let missing = match self.method {
+            Method::Flags => self.group.line.missing().count() as u64,
+            Method::Notes(_) => self.group.line.pending_notes() as u64,
+            Method::RoundFirst(_) | Method::Round(_) => {
+                self.group.line.pieces().wrapping_add(self.group.line.pending_notes() as u64)
             }
             _ => 0,
         };
@@ -300,12 +300,12 @@ impl<'g> Started<'g> {
 
     fn show(&mut self) -> bool {
         let Group { line, member, .. } = &mut *self.group;
-        let missing = match self.by {
-            By::Messages => return self.running.announce_wait(member, line),
-            By::FlagsFirst | By::Flags => line.missing().collect(),
-            By::NotesFirst(_) | By::RoundFirst(_) => line.unread_by().into_iter().collect(),
-            By::Notes(_) | By::Round(_) => line.without_note().collect(),
-            By::SwitchesFirst | By::Switches => {
+        let missing = match self.method {
+            Method::Messages => return self.running.announce_wait(member, line),
+            Method::FlagsFirst | Method::Flags => line.missing().collect(),
+            Method::NotesFirst(_) | Method::RoundFirst(_) => line.unread_reader().into_iter().collect(),
+            Method::Notes(_) | Method::Round(_) => line.members_without_note().collect(),
+            Method::SwitchesFirst | Method::Switches => {
                 line.switches().map(|switches| switches.to_show(member.number())).unwrap_or_default()
             }
         };
@@ -317,36 +317,39 @@ impl<'g> Started<'g> {
     }
 
     /// Ends the group if a member that shares memory has made a different call by notes than this one.
-    fn look_for_other_calls(&mut self) -> Result<(), GroupError> {
+    fn check_other_calls(&mut self) -> Result<(), GroupError> {
         let Group { line, member, .. } = &mut *self.group;
         // Notes of others for a call that this member has yet to begin are correct.
-        let begun =
-            member.number().wrapping_sub(u32::from(matches!(self.by, By::NotesFirst(_) | By::RoundFirst(_))));
-        let Some((rank, theirs)) = line.differing(begun) else { return Ok(()) };
+        let begun = member
+            .number()
+            .wrapping_sub(u32::from(matches!(self.method, Method::NotesFirst(_) | Method::RoundFirst(_))));
+        let Some((rank, theirs)) = line.differing_call(begun) else { return Ok(()) };
         let fault = member.call_mismatch(rank, theirs);
         Err(self.end(fault))
     }
 
     /// Ends the group if the node of the member waited for has failed. What that member sent before has been taken by then, or
     /// is taken now.
-    fn look_for(&mut self, rank: usize) -> Result<(), GroupError> {
-        if self.by.is_switches() {
-            return self.look_for_missing();
+    fn check_member(&mut self, rank: usize) -> Result<(), GroupError> {
+        if self.method.is_switches() {
+            return self.check_missing();
         }
         if !self.group.line.has_failed(rank) {
             return Ok(());
         }
-        let moved = self.moved();
+        let last_progress = self.progress();
         match self.advance().map_err(|fault| self.end(fault))? {
-            Polled::Waiting(still) | Polled::Full(still) if still == rank && moved == self.moved() => {
+            Polled::Waiting(still) | Polled::Full(still)
+                if still == rank && last_progress == self.progress() =>
+            {
                 Err(self.end(Fault::Lost { rank }))
             }
             _ => Ok(()),
         }
     }
 
-    /// Like `look_for`, in the switches: a failed node has begun the call already, or never will.
-    fn look_for_missing(&mut self) -> Result<(), GroupError> {
+    /// Like `check_member`, in the switches: a failed node has begun the call already, or never will.
+    fn check_missing(&mut self) -> Result<(), GroupError> {
         let Group { line, member, .. } = &*self.group;
         let number = member.number();
         let mut missing = line.switches().into_iter().flat_map(|switches| switches.missing(number));
@@ -360,14 +363,14 @@ impl<'g> Started<'g> {
     }
 
     /// Members other than `rank` and this one that are not known to have done their part.
-    fn missing_but(&self, rank: usize) -> Vec<usize> {
+    fn missing_except(&self, rank: usize) -> Vec<usize> {
         let Group { line, member, .. } = &*self.group;
-        let missing: &mut dyn Iterator<Item = usize> = match self.by {
-            By::Messages => &mut self.running.awaited_members(member),
-            By::FlagsFirst | By::Flags => &mut line.missing(),
-            By::NotesFirst(_) | By::RoundFirst(_) => &mut std::iter::empty(),
-            By::Notes(_) | By::Round(_) => &mut line.without_note(),
-            By::SwitchesFirst | By::Switches => {
+        let missing: &mut dyn Iterator<Item = usize> = match self.method {
+            Method::Messages => &mut self.running.awaited_members(member),
+            Method::FlagsFirst | Method::Flags => &mut line.missing(),
+            Method::NotesFirst(_) | Method::RoundFirst(_) => &mut std::iter::empty(),
+            Method::Notes(_) | Method::Round(_) => &mut line.members_without_note(),
+            Method::SwitchesFirst | Method::Switches => {
                 &mut line.switches().into_iter().flat_map(|switches| switches.missing(member.number()))
             }
         };
@@ -376,7 +379,7 @@ impl<'g> Started<'g> {
             if ![rank, member.rank()].contains(&other) && !others.contains(&other) {
                 others.push(other);
             }
-            if others.len() == MOST_NAMED {
+            if others.len() == MAX_NAMED {
                 break;
             }
         }
@@ -384,10 +387,10 @@ impl<'g> Started<'g> {
     }
 
     fn time_out(&mut self, rank: usize, waited: Duration) -> GroupError {
-        let (call, others) = (self.what(), self.missing_but(rank));
+        let (call, others) = (self.what(), self.missing_except(rank));
         // The member had no room to announce that it left.
-        let is_gone = self.group.line.is_gone(rank);
-        let fault = if is_gone { Fault::Lost { rank } } else { Fault::TimedOut { rank } };
+        let is_freed = self.group.line.is_freed(rank);
+        let fault = if is_freed { Fault::Lost { rank } } else { Fault::TimedOut { rank } };
         match fail(self.group, fault) {
             Fault::TimedOut { rank } => {
                 GroupError::TimedOut { rank, address: self.group.line.address(rank), others, waited, call }

@@ -5,32 +5,32 @@ use pdbp_local::slate::NotesState;
 
 use super::super::Group;
 use super::super::carrier::{Line, note};
-use super::{By, Started};
+use super::{Method, Started};
 
 /// Pieces to read before polling anything else.
 const PIECES: usize = 8;
 
 impl Group {
     /// How members that share memory do a call.
-    pub(super) fn by_memory(&self, call: &Call) -> By {
+    pub(super) fn memory_method(&self, call: &Call) -> Method {
         let Self { line, member, .. } = self;
-        let reads = || line.reads(call, member.rank()).map(By::RoundFirst);
-        line.writers(call).map(By::NotesFirst).or_else(reads).unwrap_or(By::Messages)
+        let reads = || line.reads(call, member.rank()).map(Method::RoundFirst);
+        line.writers(call).map(Method::NotesFirst).or_else(reads).unwrap_or(Method::Messages)
     }
 }
 
 impl Started<'_> {
     /// Advances a short call of members that share memory, in which `writers` write.
     pub(super) fn advance_by_notes(&mut self, writers: Writers) -> Result<Polled, Fault> {
-        if matches!(self.by, By::NotesFirst(_)) {
+        if matches!(self.method, Method::NotesFirst(_)) {
             if let Some(full) = self.begin_notes(writers, |call, line, member, data| {
                 line.begin_notes(member, writers, call.written(data))
             })? {
                 return Ok(full);
             }
-            self.by = By::Notes(writers);
+            self.method = Method::Notes(writers);
         }
-        if let Some(waits) = self.look_for_notes(writers)? {
+        if let Some(waits) = self.poll_notes(writers)? {
             return Ok(waits);
         }
         let Self { group, request, running, .. } = self;
@@ -46,15 +46,15 @@ impl Started<'_> {
     pub(super) fn advance_by_reads(&mut self, mut reads: Reads) -> Result<Polled, Fault> {
         let mut pieces = 0;
         while let Some(writers) = reads.writers() {
-            if matches!(self.by, By::RoundFirst(_)) {
+            if matches!(self.method, Method::RoundFirst(_)) {
                 if let Some(full) = self.begin_notes(writers, |_, line, member, data| {
                     line.begin_notes(member, writers, &note(data))
                 })? {
                     return Ok(full);
                 }
-                self.by = By::Round(reads);
+                self.method = Method::Round(reads);
             }
-            if let Some(waits) = self.look_for_notes(writers)? {
+            if let Some(waits) = self.poll_notes(writers)? {
                 return Ok(waits);
             }
             let Self { group, request, running, .. } = self;
@@ -73,14 +73,14 @@ impl Started<'_> {
                         return Ok(Polled::Waiting(rank));
                     }
                 }
-                self.by = By::Round(reads);
+                self.method = Method::Round(reads);
                 pieces += 1;
                 if pieces == PIECES {
                     return Ok(Polled::Waiting(rank));
                 }
             }
             if reads.is_first_round()
-                && let Some(rank) = line.taken_back(rank, writers)
+                && let Some(rank) = line.reclaimed(rank, writers)
             {
                 // It tells all others why before it makes another call or is dropped.
                 running.poll_messages(member, line)?;
@@ -88,7 +88,7 @@ impl Started<'_> {
             }
             line.end_round();
             reads.next_round();
-            self.by = By::RoundFirst(reads);
+            self.method = Method::RoundFirst(reads);
         }
         self.group.member.count_read();
         self.is_done = true;
@@ -117,22 +117,22 @@ impl Started<'_> {
     }
 
     /// Checks whether the notes that this member needs have been written; if not, returns the member that it waits for.
-    fn look_for_notes(&mut self, writers: Writers) -> Result<Option<Polled>, Fault> {
+    fn poll_notes(&mut self, writers: Writers) -> Result<Option<Polled>, Fault> {
         let Self { group, running, .. } = self;
         let Group { line, member, .. } = &mut **group;
         let rank = member.rank();
-        if let NotesState::Missing(_) = line.look_for_notes(rank, writers) {
+        if let NotesState::Missing(_) = line.poll_notes(rank, writers) {
             // Messages that another member sent before it made another call, or left, tell more.
             running.poll_messages(member, line)?;
         }
-        match line.look_for_notes(rank, writers) {
+        match line.poll_notes(rank, writers) {
             NotesState::All => Ok(None),
-            NotesState::Differs(rank) => match line.differing(member.number()) {
+            NotesState::Differs(rank) => match line.differing_call(member.number()) {
                 Some((rank, theirs)) => Err(member.call_mismatch(rank, theirs)),
                 None => Ok(Some(Polled::Waiting(rank))),
             },
             NotesState::Missing(first) => {
-                let lost = line.without_note().find(|rank| member.has_left(*rank));
+                let lost = line.members_without_note().find(|rank| member.has_left(*rank));
                 lost.map_or(Ok(Some(Polled::Waiting(first))), |rank| Err(Fault::Lost { rank }))
             }
         }
