@@ -84,7 +84,7 @@ impl Windowed for Sum {
 /// Adds one: through the window if it is open; otherwise opens it.
 fn add(owner: &Owner<Sum>) {
     // SAFETY: adding does nothing else.
-    let added = unsafe { owner.quick(|Added(added)| added.as_mut().map(|added| *added += 1)) };
+    let added = unsafe { owner.try_fast(|Added(added)| added.as_mut().map(|added| *added += 1)) };
     if added.is_none() {
         let open = |sum: &mut Sum, window: &mut Added| {
             sum.close(window);
@@ -132,7 +132,7 @@ fn the_owner_and_two_visitors_are_never_two_inside() {
 #[test]
 fn an_owner_that_is_disturbed_adds_all_the_same() {
     enter_and_visit(1, |visitor| {
-        visitor.disturb();
+        visitor.force_slow_path();
         visit(visitor)
     });
 }

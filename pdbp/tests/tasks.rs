@@ -1,4 +1,4 @@
-//! Waiting tasks, under loom: in every interleaving the task either sees what arrives or is woken.
+//! WakerList tasks, under loom: in every interleaving the task either sees what arrives or is woken.
 
 #[path = "../src/sync/tasks.rs"]
 #[allow(dead_code, unreachable_pub)]
@@ -17,7 +17,7 @@ use loom::sync::atomic::{AtomicUsize, Ordering, fence};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-use tasks::{Tasks, Waiting};
+use tasks::{Tasks, WakerList};
 
 /// Counts wake-ups. The model checker knows nothing of it but the count.
 struct Count(AtomicUsize);
@@ -32,7 +32,7 @@ impl Wake for Count {
 #[derive(Default)]
 struct Node {
     tasks: Tasks,
-    list: Waiting<u8>,
+    list: WakerList<u8>,
     pipe: AtomicUsize,
     engine: Mutex<()>,
 }
@@ -43,7 +43,7 @@ impl Node {
         let engine = self.engine.lock().unwrap();
         self.pipe.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        self.tasks.come(&self.list);
+        self.tasks.mark_due(&self.list);
         drop(engine);
         self.tasks.wake();
     }
@@ -101,6 +101,6 @@ fn two_that_poll_wake_a_task_once() {
         node.deliver();
         deliverer.join().unwrap();
         assert_eq!(count.0.load(Ordering::SeqCst), 1);
-        assert!(!node.tasks.any());
+        assert!(!node.tasks.has_waiting());
     });
 }

@@ -48,7 +48,7 @@ macro_rules! setters {
                 #[must_use]
                 pub fn $method(mut self, value: $type) -> Self {
                     self.settings.$field = value.into();
-                    self.settings.note(position($key), Origin::Builder);
+                    self.settings.record_origin(position($key), Origin::Builder);
                     self
                 }
             )*

@@ -409,7 +409,7 @@ impl Settings {
             let (value, expected) = (value.to_owned(), known.expected);
             return Err(ConfigError::Value { key: known.name, value, origin, expected });
         }
-        self.note(i, origin);
+        self.record_origin(i, origin);
         Ok(())
     }
 
@@ -420,7 +420,7 @@ impl Settings {
     }
 
     /// Records that setting number `i` was set by `origin`.
-    fn note(&mut self, i: usize, origin: Origin) {
+    fn record_origin(&mut self, i: usize, origin: Origin) {
         if let Some(before) = self.origins.get_mut(i) {
             *before = origin;
         }

@@ -419,7 +419,7 @@ impl Gate {
 
     fn note_session(&self, session: &Session, event: impl FnOnce(Name) -> Event) {
         if let Ok(name) = Name::new(session.cluster()) {
-            self.node.shared.note(event(name));
+            self.node.shared.record_event(event(name));
         }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct FullRows {
 #[derive(Default)]
 struct FullRow {
     is_full: AtomicBool,
-    turn: AtomicU32,
+    generation: AtomicU32,
 }
 
 impl FullRows {
@@ -31,8 +31,8 @@ impl FullRows {
     /// Number of times that the row was full and got room again. While this equals what [`note`](Self::note) returned, there is
     /// still no room.
     #[inline]
-    pub(crate) fn turn(&self, node: NodeId) -> Option<u32> {
-        self.rows.get(node.index()).map(|row| row.turn.load(Ordering::Relaxed))
+    pub(crate) fn generation(&self, node: NodeId) -> Option<u32> {
+        self.rows.get(node.index()).map(|row| row.generation.load(Ordering::Relaxed))
     }
 
     /// Records that there was no room on the way to the node. Returns `None` if it is not the node's row that is full; room may
@@ -41,7 +41,7 @@ impl FullRows {
         let row = self.rows.get(node.index()).filter(|_| !engine.may_open(node))?;
         row.is_full.store(true, Ordering::Relaxed);
         self.any.store(true, Ordering::Relaxed);
-        Some(row.turn.load(Ordering::Relaxed))
+        Some(row.generation.load(Ordering::Relaxed))
     }
 
     /// Called after each poll: a peer may have read something, or a reader released blocks.
@@ -61,7 +61,8 @@ impl FullRows {
             }
             if engine.may_open(node) {
                 row.is_full.store(false, Ordering::Relaxed);
-                row.turn.store(row.turn.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+                row.generation
+                    .store(row.generation.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
             } else {
                 any = true;
             }

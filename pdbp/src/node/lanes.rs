@@ -65,7 +65,7 @@ impl Shared {
             lanes.push(shared);
         }
         // If the new value is not visible yet, `force_slow_path` takes the lock later and finds these lanes.
-        if self.recurrence.looks() != 0 {
+        if self.recurrence.checks() != 0 {
             self.force_slow_path();
         }
     }
@@ -73,22 +73,22 @@ impl Shared {
     /// Makes every part check `Recurrence` before each message from now on.
     pub(super) fn force_slow_path(&self) {
         let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        lanes.iter().for_each(SharedLanes::disturb);
+        lanes.iter().for_each(SharedLanes::force_slow_path);
     }
 
     /// Makes every part check its targets before it sends from now on: some sender must wait. Called under the engine's lock.
     #[cfg(feature = "net")]
     pub(crate) fn require_target_checks(&self) {
-        self.recurrence.look();
+        self.recurrence.require_checks();
         self.force_slow_path();
     }
 
     /// Lets parts send without that check: no sender must wait any more. Called under the engine's lock.
     #[cfg(feature = "net")]
     pub(crate) fn skip_target_checks(&self) {
-        if self.recurrence.rest() {
+        if self.recurrence.skip_checks() {
             let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-            lanes.iter().for_each(SharedLanes::settle);
+            lanes.iter().for_each(SharedLanes::allow_fast_path);
         }
     }
 }

@@ -18,7 +18,7 @@ use pdbp_local::Doorbell;
 
 use super::Shared;
 use super::shared::TaskKey;
-use crate::sync::{Ring, Waiting};
+use crate::sync::{Ring, WakerList};
 
 /// A private pipe.
 pub(crate) struct Pipe {
@@ -35,7 +35,7 @@ pub(crate) struct Pipe {
     /// The bell on which its part sleeps.
     pub(crate) sleeps_on: AtomicU8,
     /// Tasks waiting for something in it.
-    pub(crate) tasks: Waiting<TaskKey>,
+    pub(crate) tasks: WakerList<TaskKey>,
 }
 
 /// A notice for the part, in order with deliveries.
@@ -63,7 +63,7 @@ impl Pipe {
             nudged: AtomicBool::new(false),
             bell: Doorbell::default(),
             sleeps_on: AtomicU8::new(Self::OWN_BELL),
-            tasks: Waiting::default(),
+            tasks: WakerList::default(),
         }
     }
 
@@ -144,7 +144,7 @@ impl Pipe {
             Self::SEVERALS_BELL => shared.several.ring(),
             _ => {}
         }
-        shared.tasks.come(&self.tasks);
+        shared.tasks.mark_due(&self.tasks);
     }
 
     /// Drops the notices, which were for the previous owner of the pipe.
@@ -221,7 +221,7 @@ impl PrivatePipes for Sink<'_> {
         unsafe { ring.push(delivery) }?;
         if self.own.is_some_and(|own| std::ptr::eq(own, pipe)) {
             // A part that polls does not sleep.
-            self.shared.tasks.come(&pipe.tasks);
+            self.shared.tasks.mark_due(&pipe.tasks);
         } else {
             pipe.ring(self.shared);
         }
@@ -242,7 +242,7 @@ impl PrivatePipes for Sink<'_> {
                 return;
             }
             Event::PartsForgotten { recurrence } => {
-                self.shared.recurrence.note(*recurrence);
+                self.shared.recurrence.on_parts_forgotten(*recurrence);
                 if *recurrence != 0 {
                     self.shared.force_slow_path();
                 }
@@ -262,7 +262,7 @@ impl PrivatePipes for Sink<'_> {
             }
             _ => {}
         }
-        self.shared.note(event);
+        self.shared.record_event(event);
     }
 }
 
@@ -271,7 +271,7 @@ impl Sink<'_> {
     /// send one.
     fn wake_all_readers(&self) {
         // The tasks check under the engine's lock, so no fence is needed.
-        self.shared.pipes.iter().for_each(|pipe| self.shared.tasks.come(&pipe.tasks));
+        self.shared.pipes.iter().for_each(|pipe| self.shared.tasks.mark_due(&pipe.tasks));
     }
 
     /// Notifies all pipes that nothing more comes from a node, nor from the nodes behind it if it is a relay.

@@ -83,7 +83,7 @@ fn run(shared: &Weak<Shared>, stop: &AtomicBool) {
         // Do not count polls of a leader that keeps going back to sleep without waking this thread.
         let is_delegated = shared.off_duty.load(Ordering::Relaxed);
         let busy = std::mem::replace(&mut polls, seen) != seen && !is_delegated;
-        if !busy || shared.tasks.any() {
+        if !busy || shared.tasks.has_waiting() {
             if let Ok(_leader) = shared.leader.try_lock() {
                 shared.off_duty.store(false, Ordering::Relaxed);
                 drive(&shared, stop, seen);
@@ -107,7 +107,7 @@ fn run(shared: &Weak<Shared>, stop: &AtomicBool) {
 
 /// Polls whenever the bell rings, until parts poll themselves and no task waits: waiting tasks do not poll.
 fn drive(shared: &Shared, stop: &AtomicBool, polls: u64) {
-    let is_needed = || shared.polls.load(Ordering::Relaxed) == polls || shared.tasks.any();
+    let is_needed = || shared.polls.load(Ordering::Relaxed) == polls || shared.tasks.has_waiting();
     let mut naps = NapBackoff::default();
     while !stop.load(Ordering::Acquire) && is_needed() {
         // Parts also ring the bell when they open a block that may have to be flushed.

@@ -28,7 +28,7 @@ use super::{Backend, Memory, backend};
 use crate::config::{ConfigError, Progress, Settings};
 use crate::monitor::Monitor;
 use crate::part::{Lanes, Recurrence, Runs, SharedLanes, Target};
-use crate::sync::{Tasks, Waiting};
+use crate::sync::{Tasks, WakerList};
 use crate::trace::NodeTrace;
 
 pub(crate) type NodeEngine = Engine<'static, Backend, Memory, Choice>;
@@ -137,7 +137,7 @@ pub(crate) struct Shared {
     pub(crate) several: Doorbell,
     pub(crate) tasks: Tasks,
     /// Tasks waiting for anything to happen at this node, since that may make room.
-    room_waiters: Waiting<TaskKey>,
+    room_waiters: WakerList<TaskKey>,
     /// The progress thread, if there is one.
     pub(super) driver: OnceLock<Thread>,
     /// Held by the thread that sleeps on the node's bell.
@@ -231,7 +231,7 @@ impl Shared {
             bell,
             several: Doorbell::default(),
             tasks: Tasks::default(),
-            room_waiters: Waiting::default(),
+            room_waiters: WakerList::default(),
             driver: OnceLock::new(),
             leader: Mutex::new(()),
             off_duty: AtomicBool::new(false),
@@ -342,7 +342,7 @@ impl Shared {
     /// The part that has this address now; if no part has it, a target that every use refuses.
     #[inline]
     pub(crate) fn resolve(&self, address: Address) -> Target {
-        if self.recurrence.now() == 0 { address.in_generation(0) } else { self.resolve_reused(address) }
+        if self.recurrence.value() == 0 { address.in_generation(0) } else { self.resolve_reused(address) }
     }
 
     #[cold]
@@ -384,7 +384,7 @@ impl Shared {
         let mut flushed = self.flush_lanes(engine, now, all, own.map(|own| own.lanes));
         if let Some(Own { lanes: own, .. }) = own {
             // Pairs with the addition above, in the poll that was asked for all blocks.
-            flushed += own.follow(engine, self.flushes.load(Ordering::Acquire), Due::Past(now));
+            flushed += own.flush_if_requested(engine, self.flushes.load(Ordering::Acquire), Due::Past(now));
         }
         if let Some(monitor) = &self.monitor {
             flushed += monitor.advance(self, engine);
@@ -404,7 +404,7 @@ impl Shared {
             self.productive_polls
                 .store(self.productive_polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
             // A task that waits for room looks once more under the engine's lock, so no fence is needed.
-            self.tasks.come(&self.room_waiters);
+            self.tasks.mark_due(&self.room_waiters);
         }
         // Released blocks make room as well, but do not count as something done.
         self.full_rows.update(engine);
@@ -416,8 +416,8 @@ impl Shared {
         self.try_engine().map_or(0, |mut engine| self.poll_with(&mut engine).worked)
     }
 
-    pub(crate) fn note(&self, event: Event) {
-        self.events.note(event);
+    pub(crate) fn record_event(&self, event: Event) {
+        self.events.record(event);
     }
 
     /// Polls the other nodes of this process that have no polling thread, for calls that need all nodes.

@@ -41,7 +41,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    pub(super) fn note(&self, event: Event) {
+    pub(super) fn record(&self, event: Event) {
         lock(&self.watches).retain(|watch| {
             let watch = watch.upgrade();
             if let Some(queue) = &watch {
@@ -146,11 +146,11 @@ mod tests {
             Event::NodeUp { node } => node.index(),
             other => panic!("{other:?}"),
         };
-        events.note(event(0));
+        events.record(event(0));
         let (slow, quick, gone) = (events.watch(), events.watch(), events.watch());
         drop(gone);
         for n in 1..=300 {
-            events.note(event(n));
+            events.record(event(n));
             assert_eq!(quick.next_event().map(number), Some(n.into()), "not that of before it began");
         }
         assert_eq!((quick.next_event().is_none(), quick.lost(), slow.lost()), (true, 0, 44));

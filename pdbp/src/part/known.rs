@@ -14,8 +14,8 @@ use crate::node::NodeEngine;
 pub(crate) struct Recurrence {
     recurrence: AtomicU64,
     /// 0 while targets need no check; otherwise a number that changes each time they have to be checked again.
-    looks: AtomicU64,
-    times: AtomicU64,
+    checks: AtomicU64,
+    check_count: AtomicU64,
     /// Number of times that parts were forgotten.
     forgotten: AtomicU64,
 }
@@ -23,74 +23,74 @@ pub(crate) struct Recurrence {
 impl Recurrence {
     /// Records that parts were forgotten. The engine reports this before it confirms that this node has forgotten a part, and so
     /// before another part can get the number. Called under the engine's lock.
-    pub(crate) fn note(&self, recurrence: u64) {
+    pub(crate) fn on_parts_forgotten(&self, recurrence: u64) {
         let forgotten = self.forgotten.load(Ordering::Relaxed) + 1;
         self.forgotten.store(forgotten, Ordering::Relaxed);
         if recurrence != 0 {
             // Relaxed: whatever a reader sends next leaves in a block that is submitted under the engine's lock.
             self.recurrence.store(recurrence, Ordering::Relaxed);
-            self.look();
+            self.require_checks();
         }
     }
 
     #[inline(always)]
-    pub(crate) fn now(&self) -> u64 {
+    pub(crate) fn value(&self) -> u64 {
         self.recurrence.load(Ordering::Relaxed)
     }
 
     /// Makes senders check targets again. Called under the engine's lock.
-    pub(crate) fn look(&self) {
-        let times = self.times.load(Ordering::Relaxed) + 1;
-        self.times.store(times, Ordering::Relaxed);
-        self.looks.store(times, Ordering::Relaxed);
+    pub(crate) fn require_checks(&self) {
+        let check_count = self.check_count.load(Ordering::Relaxed) + 1;
+        self.check_count.store(check_count, Ordering::Relaxed);
+        self.checks.store(check_count, Ordering::Relaxed);
     }
 
     /// Lets senders skip the check of targets. Returns `false`, and changes nothing, if part numbers have been reused. Called under
     /// the engine's lock.
     #[cfg(feature = "net")]
-    pub(crate) fn rest(&self) -> bool {
-        let may = self.now() == 0;
+    pub(crate) fn skip_checks(&self) -> bool {
+        let may = self.value() == 0;
         if may {
-            self.looks.store(0, Ordering::Relaxed);
+            self.checks.store(0, Ordering::Relaxed);
         }
         may
     }
 
     #[inline(always)]
-    pub(crate) fn looks(&self) -> u64 {
-        self.looks.load(Ordering::Relaxed)
+    pub(crate) fn checks(&self) -> u64 {
+        self.checks.load(Ordering::Relaxed)
     }
 
     /// Changes whenever a target that existed may no longer exist.
     #[inline(always)]
     fn version(&self) -> (u64, u64) {
-        (self.looks(), self.forgotten.load(Ordering::Relaxed))
+        (self.checks(), self.forgotten.load(Ordering::Relaxed))
     }
 }
 
 /// Targets found in the tables since they last had to be checked, each at the index given by its lowest bits.
 #[derive(Default)]
-pub(crate) struct Known {
+pub(crate) struct KnownTargets {
     version: Cell<(u64, u64)>,
     targets: [Cell<Option<Target>>; 16],
 }
 
-impl Known {
-    fn place(&self, to: Target) -> Option<&Cell<Option<Target>>> {
+impl KnownTargets {
+    fn slot(&self, to: Target) -> Option<&Cell<Option<Target>>> {
         let hash = usize::from(to.local()) ^ to.node().index();
         self.targets.get(hash % self.targets.len())
     }
 
-    fn has(&self, to: Target, version: (u64, u64)) -> bool {
+    fn contains(&self, to: Target, version: (u64, u64)) -> bool {
         if self.version.replace(version) != version {
             self.targets.iter().for_each(|known| known.set(None));
         }
-        self.place(to).is_some_and(|known| known.get() == Some(to))
+        self.slot(to).is_some_and(|known| known.get() == Some(to))
     }
 
-    fn add(&self, to: Target) {
-        if let Some(place) = self.place(to) {
-            place.set(Some(to));
+    fn insert(&self, to: Target) {
+        if let Some(slot) = self.slot(to) {
+            slot.set(Some(to));
         }
     }
 }
@@ -101,14 +101,14 @@ impl<S: Share> Part<S> {
     pub(crate) fn knows_target(&self, to: Target) -> bool {
         let recurrence = &self.shared().recurrence;
         // While both are 0, no number has been reused and no sender has to wait: the usual case.
-        u64::from(to.generation()) | recurrence.looks() == 0 || self.known.has(to, recurrence.version())
+        u64::from(to.generation()) | recurrence.checks() == 0 || self.known.contains(to, recurrence.version())
     }
 
     /// Whether a target is known to be the same part and to exist still.
     #[inline(always)]
     fn has_target(&self, to: Target) -> bool {
-        let (looks, forgotten) = self.shared().recurrence.version();
-        u64::from(to.generation()) | looks | forgotten == 0 || self.known.has(to, (looks, forgotten))
+        let (checks, forgotten) = self.shared().recurrence.version();
+        u64::from(to.generation()) | checks | forgotten == 0 || self.known.contains(to, (checks, forgotten))
     }
 
     /// Checks that there is such a part, as far as this node knows: for targets from elsewhere than [`find`](Self::find) and messages, such as
@@ -132,13 +132,13 @@ impl<S: Share> Part<S> {
     /// [`SendError::NoSuchPart`], [`SendError::NoSuchNode`], and [`SendError::PeerFailed`] where nothing can be known of its parts.
     #[inline]
     pub fn check(&self, to: Target) -> Result<(), SendError> {
-        if self.known.has(to, self.shared().recurrence.version()) { Ok(()) } else { self.look_for_known(to) }
+        if self.known.contains(to, self.shared().recurrence.version()) { Ok(()) } else { self.check_slow(to) }
     }
 
     #[cold]
     #[inline(never)]
-    fn look_for_known(&self, to: Target) -> Result<(), SendError> {
-        match self.look_for_target(to) {
+    fn check_slow(&self, to: Target) -> Result<(), SendError> {
+        match self.look_up_target(to) {
             // It is there, and has to read what was sent to it first.
             Err(SendError::WouldBlock) => Ok(()),
             found => found,
@@ -149,7 +149,7 @@ impl<S: Share> Part<S> {
     /// nothing may be sent to now.
     #[inline(always)]
     pub(crate) fn check_target(&self, to: Target) -> Result<(), SendError> {
-        if self.has_target(to) { Ok(()) } else { self.look_for_target(to) }
+        if self.has_target(to) { Ok(()) } else { self.look_up_target(to) }
     }
 
     /// As [`check_target`](Self::check_target), but waits while nothing may be sent to it.
@@ -161,7 +161,7 @@ impl<S: Share> Part<S> {
     #[cold]
     #[inline(never)]
     fn wait_for_target(&self, to: Target, patience: Patience) -> Result<(), SendError> {
-        let found = self.look_for_target(to);
+        let found = self.look_up_target(to);
         let (Err(SendError::WouldBlock), Some(timeout)) = (&found, patience.timeout(self)) else {
             return found;
         };
@@ -176,7 +176,7 @@ impl<S: Share> Part<S> {
 
     #[cold]
     #[inline(never)]
-    fn look_for_target(&self, to: Target) -> Result<(), SendError> {
+    fn look_up_target(&self, to: Target) -> Result<(), SendError> {
         self.find_target(&self.shared().engine(), to)
     }
 
@@ -186,7 +186,7 @@ impl<S: Share> Part<S> {
             if self.shared().flow.as_ref().is_some_and(|flow| flow.is_stopped(to)) {
                 return Err(SendError::WouldBlock);
             }
-            self.known.add(to);
+            self.known.insert(to);
             return Ok(());
         }
         if to.node().index() >= usize::from(engine.config().nodes) {
@@ -194,7 +194,7 @@ impl<S: Share> Part<S> {
         }
         if to.node() != self.shared().id && engine.has_failed(to.node()) {
             // As long as no number has been reused, the block is refused or comes back as usual.
-            let is_new = u64::from(to.generation()) | self.shared().recurrence.looks() == 0;
+            let is_new = u64::from(to.generation()) | self.shared().recurrence.checks() == 0;
             return if is_new { Ok(()) } else { Err(failed(engine, to.node())) };
         }
         Err(SendError::NoSuchPart(to))

@@ -18,7 +18,7 @@ use crate::node::{NodeEngine, Shared};
 use crate::sync::{Owner, Visitor, Windowed};
 
 /// No block is open.
-const NOTHING: u64 = u64::MAX;
+const NONE_OPEN: u64 = u64::MAX;
 
 /// Lower bound on when the oldest open block was opened. Visitors read it before they disturb the owner. It is written under the lock; a
 /// visitor may read a stale value, which is no worse than visiting late.
@@ -26,21 +26,21 @@ const NOTHING: u64 = u64::MAX;
 struct Oldest(Arc<AtomicU64>);
 
 impl Oldest {
-    /// Notes that a block was opened at `since`. Returns whether none was open before.
-    fn note(&self, since: Time) -> bool {
+    /// Records that a block was opened at `since`. Returns whether none was open before.
+    fn record(&self, since: Time) -> bool {
         let before = self.0.load(Ordering::Relaxed);
         if before > since.0 {
             self.0.store(since.0, Ordering::Relaxed);
         }
-        before == NOTHING
+        before == NONE_OPEN
     }
 
     fn set(&self, left: Option<Time>) {
-        self.0.store(left.map_or(NOTHING, |since| since.0), Ordering::Relaxed);
+        self.0.store(left.map_or(NONE_OPEN, |since| since.0), Ordering::Relaxed);
     }
 
     fn time(&self) -> Option<Time> {
-        Some(self.0.load(Ordering::Relaxed)).filter(|since| *since != NOTHING).map(Time)
+        Some(self.0.load(Ordering::Relaxed)).filter(|since| *since != NONE_OPEN).map(Time)
     }
 
     /// Whether any open block may be due.
@@ -72,7 +72,7 @@ pub(crate) struct Lanes {
     oldest: Oldest,
     flush_after: u64,
     /// Number of the last request to flush all open blocks that this part has carried out.
-    followed: Cell<u64>,
+    last_flush: Cell<u64>,
     /// Wakes the thread that flushes what this part leaves open, if there is one.
     bell: Option<Arc<dyn Bell>>,
 }
@@ -93,19 +93,19 @@ impl Lanes {
             outbox.set_body(node.index(), shared.body(node));
             outbox.set_read_elsewhere(node.index(), shared.is_read_remotely(node));
         }
-        let followed = Cell::new(shared.flushes.load(Ordering::Acquire));
+        let last_flush = Cell::new(shared.flushes.load(Ordering::Acquire));
         Self {
             outbox: Owner::new(outbox),
-            oldest: Oldest(Arc::new(AtomicU64::new(NOTHING))),
+            oldest: Oldest(Arc::new(AtomicU64::new(NONE_OPEN))),
             flush_after,
-            followed,
+            last_flush,
             bell: (settings.progress == Progress::Thread).then(|| Arc::clone(&shared.bell)),
         }
     }
 
     /// The part's owner flushes everything it leaves open, so no other thread need be woken.
     #[cfg(feature = "net")]
-    pub(crate) fn silence(&mut self) {
+    pub(crate) fn disable_bell(&mut self) {
         self.bell = None;
     }
 
@@ -129,7 +129,7 @@ impl Lanes {
             packed.or_else(|| windows.push_first(to, message))
         };
         // SAFETY: packing only copies bytes.
-        unsafe { self.outbox.quick(pack) }.is_some()
+        unsafe { self.outbox.try_fast(pack) }.is_some()
     }
 
     /// Packs a message into the open block for its node. [`Full`] also if there is no open block.
@@ -170,7 +170,7 @@ impl Lanes {
 
     /// Takes the open block for a node.
     pub(crate) fn take(&self, node: NodeId) -> Option<OpenBlock> {
-        // `NOTHING` is reliable here: it is set once the last block has been flushed, and only this part opens blocks.
+        // `NONE_OPEN` is reliable here: it is set once the last block has been flushed, and only this part opens blocks.
         self.oldest.time()?;
         self.with(|outbox| outbox.take(node.index())).map(|(block, _)| block)
     }
@@ -179,7 +179,7 @@ impl Lanes {
     pub(crate) fn send<R>(&self, now: Time, f: impl FnOnce(&mut Outbox<'static>) -> R) -> R {
         let mut is_first = false;
         let result = self.with(|outbox| {
-            is_first = self.oldest.note(now);
+            is_first = self.oldest.record(now);
             f(outbox)
         });
         if is_first && let Some(bell) = &self.bell {
@@ -211,10 +211,10 @@ impl Lanes {
         self.flush_due(engine, Due::All)
     }
 
-    /// Submits the open blocks that are due, or all of them if flush request number `asked` is new. Returns how many.
+    /// Submits the open blocks that are due, or all of them if flush request number `request` is new. Returns how many.
     #[inline]
-    pub(crate) fn follow(&self, engine: &mut NodeEngine, asked: u64, due: Due) -> u32 {
-        let all = self.followed.replace(asked) != asked;
+    pub(crate) fn flush_if_requested(&self, engine: &mut NodeEngine, request: u64, due: Due) -> u32 {
+        let all = self.last_flush.replace(request) != request;
         self.flush_due(engine, if all { Due::All } else { due })
     }
 
@@ -236,14 +236,14 @@ impl SharedLanes {
     }
 
     /// Makes the part check the target of each message from now on.
-    pub(crate) fn disturb(&self) {
-        self.outbox.disturb();
+    pub(crate) fn force_slow_path(&self) {
+        self.outbox.force_slow_path();
     }
 
     /// Lets the part stop checking the target of each message.
     #[cfg(feature = "net")]
-    pub(crate) fn settle(&self) {
-        self.outbox.settle();
+    pub(crate) fn allow_fast_path(&self) {
+        self.outbox.allow_fast_path();
     }
 
     /// When the oldest open block was opened, or earlier.

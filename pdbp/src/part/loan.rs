@@ -16,7 +16,7 @@ pub struct Loan<P: HoldsPart> {
     part: P,
     loan: Option<outbox::Loan>,
     /// Filled instead, and copied past the caches when it is sent.
-    beside: Option<Vec<u8>>,
+    staged: Option<Vec<u8>>,
 }
 
 impl<P: HoldsPart> Loan<P> {
@@ -47,13 +47,13 @@ impl<P: HoldsPart> Loan<P> {
             })?,
         };
         part.loaned.set(Some(to.node()));
-        let is_beside = length >= Copier::LONG && part.shared().is_read_remotely(to.node());
-        let beside = is_beside.then(|| {
+        let is_staged = length >= Copier::LONG && part.shared().is_read_remotely(to.node());
+        let staged = is_staged.then(|| {
             let mut bytes = part.lent.take();
             bytes.resize(length, 0);
             bytes
         });
-        Ok(Self { part: holder, loan: Some(loan), beside })
+        Ok(Self { part: holder, loan: Some(loan), staged })
     }
 
     /// Sends the message. As after [`Part::send`](super::Part::send), it leaves with its block.
@@ -64,7 +64,7 @@ impl<P: HoldsPart> Loan<P> {
     fn end(&mut self, outcome: Outcome) {
         let Some(mut loan) = self.loan.take() else { return };
         let part = self.part.part();
-        if let Some((bytes, node)) = self.beside.take().zip(part.loaned.take()) {
+        if let Some((bytes, node)) = self.staged.take().zip(part.loaned.take()) {
             if outcome == Outcome::Committed {
                 part.copying(node, bytes.len(), |copy| copy.copy(loan.bytes_mut(), &bytes));
             }
@@ -80,7 +80,7 @@ impl<P: HoldsPart> Loan<P> {
 impl<P: HoldsPart> Deref for Loan<P> {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        match &self.beside {
+        match &self.staged {
             Some(bytes) => bytes,
             None => self.loan.as_ref().map_or(&[], |loan| loan.bytes()),
         }
@@ -89,7 +89,7 @@ impl<P: HoldsPart> Deref for Loan<P> {
 
 impl<P: HoldsPart> DerefMut for Loan<P> {
     fn deref_mut(&mut self) -> &mut [u8] {
-        match &mut self.beside {
+        match &mut self.staged {
             Some(bytes) => bytes,
             None => self.loan.as_mut().map_or(&mut [], |loan| loan.bytes_mut()),
         }

@@ -35,7 +35,7 @@ use pdbp_local::Copier;
 use crate::error::{LookupError, RecvError, RegisterError};
 use crate::node::{self, Node, NodeEngine, Pipe, WaitFailure};
 use inbox::{Inbox, Source};
-use known::Known;
+use known::KnownTargets;
 use message::Spare;
 pub(crate) use message::{Run, Runs};
 use stall::Stall;
@@ -84,7 +84,7 @@ pub struct Part<S: Share = Local> {
     id: Target,
     name: String,
     lanes: Lanes,
-    known: Known,
+    known: KnownTargets,
     /// Access it through [`Part::inbox`].
     inbox: RefCell<Inbox<S>>,
     /// Messages taken out of the inbox ahead of their reader.
@@ -157,7 +157,7 @@ impl<S: Share> Part<S> {
     /// The owner flushes everything it sends, so the progress thread need not be woken to do it.
     #[cfg(feature = "net")]
     pub(crate) fn flushed_by_owner(mut self) -> Self {
-        self.lanes.silence();
+        self.lanes.disable_bell();
         self
     }
 
@@ -216,7 +216,7 @@ impl<S: Share> Part<S> {
             id,
             name: name.to_owned(),
             lanes,
-            known: Known::default(),
+            known: KnownTargets::default(),
             inbox: RefCell::new(inbox::inbox(&shared.settings)),
             train: Train::default(),
             runs: Runs::default(),
@@ -344,7 +344,7 @@ impl<S: Share> Part<S> {
             }
             pipe.forget_notices();
             // Wakes the waiting tasks, which then find no pipe.
-            self.shared().tasks.come(&pipe.tasks);
+            self.shared().tasks.mark_due(&pipe.tasks);
         }
     }
 }

@@ -27,7 +27,7 @@ impl NobodyPolls for SendError {
 
 /// What wakes a waiting task to look again.
 #[derive(Clone, Copy)]
-struct Until {
+struct WakeOn {
     awaited: Awaited,
     /// An arrival in the part's pipe.
     arrival: bool,
@@ -35,7 +35,7 @@ struct Until {
     progress: bool,
 }
 
-impl Until {
+impl WakeOn {
     const fn arrival(awaited: Awaited) -> Self {
         Self { awaited, arrival: true, progress: false }
     }
@@ -49,7 +49,7 @@ impl Until {
 fn poll_until<T, S: Share, R, E: NobodyPolls>(
     waits: &mut T,
     part: fn(&T) -> &Part<S>,
-    until: Until,
+    until: WakeOn,
     cx: &mut Context<'_>,
     attempt: impl FnMut(&mut T, bool) -> Result<Option<R>, E>,
 ) -> Poll<Result<R, E>> {
@@ -63,7 +63,7 @@ fn poll_until<T, S: Share, R, E: NobodyPolls>(
 fn poll_or_wait<T, S: Share, R, E: NobodyPolls>(
     waits: &mut T,
     part: fn(&T) -> &Part<S>,
-    until: Until,
+    until: WakeOn,
     cx: &mut Context<'_>,
     mut attempt: impl FnMut(&mut T, bool) -> Result<Option<R>, E>,
 ) -> Poll<Result<R, E>> {
@@ -158,7 +158,7 @@ impl<S: Share> Part<S> {
         poll_until(
             &mut &*self,
             |part| part,
-            Until::arrival(Awaited::Message),
+            WakeOn::arrival(Awaited::Message),
             cx,
             |part, last| {
                 part.pipe()?;
@@ -173,7 +173,7 @@ impl<S: Share> Part<S> {
     /// # Errors
     /// As [`wait`](Self::wait), and [`RecvError::NobodyPolls`].
     pub fn poll_ready(&self, interest: Interest, cx: &mut Context<'_>) -> Poll<Result<Ready, RecvError>> {
-        let until = Until {
+        let until = WakeOn {
             awaited: Awaited::Ready,
             arrival: interest.wants_recv(),
             progress: interest.target().is_some(),
@@ -210,11 +210,11 @@ impl<S: Share> Part<S> {
         poll_until(
             &mut &*self,
             |part| part,
-            Until::progress(Awaited::Room),
+            WakeOn::progress(Awaited::Room),
             cx,
             |part, last| {
                 if last {
-                    part.look_again(to.node());
+                    part.retry_now(to.node());
                 }
                 unless_full(part.try_send(to, message))
             },
@@ -234,7 +234,7 @@ impl<S: Share> Part<S> {
         let mut part = self;
         {
             let part = &mut part;
-            let until = Until::progress(Awaited::Room);
+            let until = WakeOn::progress(Awaited::Room);
             poll_fn(move |cx| {
                 poll_until(part, |part| part, until, cx, |part, _| unless_full(part.check_target(to)))
             })
@@ -242,9 +242,9 @@ impl<S: Share> Part<S> {
         }
         let mut long = Long::begin(part, to, message)?;
         poll_fn(move |cx| {
-            poll_until(&mut long, Long::part, Until::progress(Awaited::Room), cx, |long, last| {
+            poll_until(&mut long, Long::part, WakeOn::progress(Awaited::Room), cx, |long, last| {
                 if last {
-                    long.part().look_again(to.node());
+                    long.part().retry_now(to.node());
                 }
                 unless_full(long.advance(Patience::None, None))
             })
@@ -290,7 +290,7 @@ impl<S: Share> Part<S> {
         poll_until(
             &mut &*self,
             |part| part,
-            Until::arrival(awaited),
+            WakeOn::arrival(awaited),
             cx,
             |part, last| {
                 part.pipe()?;
@@ -329,7 +329,7 @@ impl<P: HoldsPart> StreamReader<P> {
     /// The next stream to a part; takes `holder` once there is one.
     fn poll_accept(holder: &mut Option<P>, cx: &mut Context<'_>) -> Poll<Result<Self, RecvError>> {
         let Some(held) = holder else { return Poll::Ready(Err(RecvError::NoPipe)) };
-        let until = Until::arrival(Awaited::Stream);
+        let until = WakeOn::arrival(Awaited::Stream);
         let accepted = poll_until(held, P::part, until, cx, |held, last| {
             let part = held.part();
             part.pipe()?;
@@ -358,7 +358,7 @@ impl<P: HoldsPart> StreamReader<P> {
         poll_until(
             self,
             |reader| reader.part.part(),
-            Until::arrival(key),
+            WakeOn::arrival(key),
             cx,
             |reader, _| Ok(reader.take()?.map(|found| found.map(Segment::whole))),
         )
@@ -379,7 +379,7 @@ impl<P: HoldsPart> StreamWriter<P> {
     /// # Errors
     /// See [`SendError`].
     pub fn poll_write(&mut self, data: &[u8], cx: &mut Context<'_>) -> Poll<Result<usize, SendError>> {
-        let until = Until::progress(Awaited::Writer(self.number()));
+        let until = WakeOn::progress(Awaited::Writer(self.number()));
         poll_until(
             self,
             |writer| writer.part.part(),
@@ -394,7 +394,7 @@ impl<P: HoldsPart> StreamWriter<P> {
     /// # Errors
     /// See [`SendError`].
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
-        let until = Until::progress(Awaited::Writer(self.number()));
+        let until = WakeOn::progress(Awaited::Writer(self.number()));
         poll_until(
             self,
             |writer| writer.part.part(),
@@ -421,7 +421,7 @@ impl<P: HoldsPart> StreamWriter<P> {
     /// # Errors
     /// See [`SendError`].
     pub fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
-        let until = Until::progress(Awaited::Writer(self.number()));
+        let until = WakeOn::progress(Awaited::Writer(self.number()));
         poll_until(
             self,
             |writer| writer.part.part(),

@@ -71,8 +71,8 @@ impl<S: Share> Part<S> {
         let peers = interest.target().map(|t| t.node()).into_iter().collect();
         // If the caller does not want to receive, unread messages are no reason to look again at once.
         let pipe = self.pipe().ok().filter(|_| interest.wants_recv());
-        let in_vain = |part: &Self| interest == Interest::Recv && part.is_alone();
-        self.wait_on(pipe, in_vain, timeout, peers, "made room or sent anything", ready)
+        let is_hopeless = |part: &Self| interest == Interest::Recv && part.is_alone();
+        self.wait_on(pipe, is_hopeless, timeout, peers, "made room or sent anything", ready)
     }
 
     /// Waits until something can be received, or the holder of its [`sleeper`](Self::sleeper) wakes it.
@@ -158,7 +158,7 @@ impl Node {
         }
         let look =
             || parts.iter().map(|(part, interest)| part.look(*interest)).collect::<Result<Vec<_>, _>>();
-        let in_vain = || {
+        let is_hopeless = || {
             let parts: Option<Vec<_>> =
                 parts.iter().map(|(part, interest)| (*interest == Interest::Recv).then_some(*part)).collect();
             parts.is_some_and(|parts| are_alone(&parts))
@@ -171,7 +171,7 @@ impl Node {
                 return Ok(found);
             }
             let is_over = waiter.is_over();
-            if (is_over || waiter.is_sleeping()) && !waiter.is_interrupted() && in_vain() {
+            if (is_over || waiter.is_sleeping()) && !waiter.is_interrupted() && is_hopeless() {
                 // The last message may have arrived since it was looked for.
                 let found = look()?;
                 return if found.iter().any(Ready::any) { Ok(found) } else { Err(RecvError::NobodyLeft) };

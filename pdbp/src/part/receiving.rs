@@ -38,12 +38,12 @@ impl<S: Share> Part<S> {
     #[inline]
     pub(super) fn next_message(&self) -> Option<Message<S>> {
         // Checked first, since a waiting part finds nothing over and over.
-        if self.has_nothing() { None } else { self.take_message() }
+        if self.is_drained() { None } else { self.take_message() }
     }
 
     /// Whether nothing is left to read.
     #[inline]
-    fn has_nothing(&self) -> bool {
+    fn is_drained(&self) -> bool {
         let is_empty = !self.train.is_ahead() && self.inbox.borrow().is_empty();
         is_empty && self.bound_pipe().is_some_and(Pipe::is_empty)
     }

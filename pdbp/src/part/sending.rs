@@ -258,7 +258,7 @@ impl<S: Share> Part<S> {
                 return Ok(());
             }
             return self.copying(to.node(), message.len(), |copy| {
-                self.pack_anew(to.node(), &Outgoing::message(route, message).copied(copy), patience)
+                self.pack_in_new_block(to.node(), &Outgoing::message(route, message).copied(copy), patience)
             });
         }
         match patience.timeout(self) {
@@ -332,11 +332,16 @@ impl<S: Share> Part<S> {
         if self.lanes.with(|outbox| outbox.pack(Hop::to_node(node), outgoing)).is_ok() {
             return Ok(());
         }
-        self.pack_anew(node, outgoing, patience)
+        self.pack_in_new_block(node, outgoing, patience)
     }
 
     /// Packs into a new block to a node: the open one has no room, or none is open.
-    fn pack_anew(&self, node: NodeId, outgoing: &Outgoing<'_>, patience: Patience) -> Result<(), SendError> {
+    fn pack_in_new_block(
+        &self,
+        node: NodeId,
+        outgoing: &Outgoing<'_>,
+        patience: Patience,
+    ) -> Result<(), SendError> {
         if self.loaned.get() == Some(node) {
             return Err(SendError::Loaned(node));
         }
@@ -381,7 +386,7 @@ impl<S: Share> Part<S> {
         loop {
             let error = match attempt(&mut engine, turn.now) {
                 Err(error) if error.is_transient() => error,
-                done => return done.map_err(|error| self.explain(&engine, error, bytes)),
+                done => return done.map_err(|error| self.send_error(&engine, error, bytes)),
             };
             if !std::mem::replace(&mut polled, true) {
                 turn = self.poll_with(&mut engine);
@@ -401,7 +406,7 @@ impl<S: Share> Part<S> {
                 return Err(waiter.failure(route_nodes(&engine, node), missing).into());
             }
             drop(engine);
-            self.pass_time(waiter, error, turn.worked, receive.as_deref_mut());
+            self.pause_send(waiter, error, turn.worked, receive.as_deref_mut());
             engine = shared.engine();
             // Other open blocks of this part may be what fills the row.
             self.lanes.flush(&mut engine);
@@ -410,7 +415,7 @@ impl<S: Share> Part<S> {
     }
 
     /// Waits briefly for room.
-    fn pass_time(
+    fn pause_send(
         &self,
         waiter: &mut Waiter,
         error: outbox::SendError,
@@ -430,7 +435,7 @@ impl<S: Share> Part<S> {
         }
     }
 
-    fn explain(&self, engine: &NodeEngine, error: outbox::SendError, bytes: usize) -> SendError {
+    fn send_error(&self, engine: &NodeEngine, error: outbox::SendError, bytes: usize) -> SendError {
         match error {
             outbox::SendError::Open(OpenError::PeerFailed(node)) => failed(engine, node),
             outbox::SendError::Open(OpenError::NoSuchNode(node)) => SendError::NoSuchNode(node),

@@ -13,7 +13,7 @@ const RETRY: u32 = 8;
 /// The state of a send that found no room.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stall {
-    /// Turn of the row (`FullRows::turn`), if it is full.
+    /// Generation of the row (`FullRows::generation`), if it is full.
     row: Option<u32>,
     /// Turn of the node.
     turn: u64,
@@ -34,7 +34,7 @@ impl<S: Share> Part<S> {
         let Some(cell) = self.stalled.get(node.index()) else { return false };
         let (stall, shared) = (cell.get(), self.shared());
         let is_over = match stall.row {
-            Some(_) => stall.row != shared.full_rows.turn(node),
+            Some(_) => stall.row != shared.full_rows.generation(node),
             // Something else is missing, and any event at this node may bring it.
             None => stall.turn != shared.productive_polls.load(Ordering::Relaxed),
         };
@@ -50,7 +50,7 @@ impl<S: Share> Part<S> {
     }
 
     /// Makes the next attempt to send to the node look for room, whether or not anything has happened.
-    pub(super) fn look_again(&self, node: NodeId) {
+    pub(super) fn retry_now(&self, node: NodeId) {
         if let Some(stalled) = self.stalled.get(node.index()) {
             stalled.set(Stall::NONE);
         }

@@ -2,7 +2,6 @@
 
 #[cfg(feature = "mpi")]
 mod announced;
-mod beside;
 #[cfg(feature = "cuda")]
 pub(super) mod device;
 #[cfg(feature = "futures-io")]
@@ -11,6 +10,7 @@ mod futures;
 mod passing;
 mod reader;
 mod segment;
+mod staging;
 mod together;
 
 use std::fmt;
@@ -28,9 +28,9 @@ use super::{HoldsPart, Part, Share, Target};
 use crate::error::{RecvError, SendError};
 use crate::node::NodeEngine;
 
-use beside::Beside;
 pub use reader::StreamReader;
 pub use segment::Segment;
+use staging::SegmentStaging;
 pub use together::{Piece, StreamId, Streams};
 
 /// Command field of a data segment.
@@ -55,13 +55,13 @@ pub struct StreamWriter<P: HoldsPart> {
     /// How long to wait for a block.
     patience: Patience,
     /// Set if the reader reads this node's memory, on another processor.
-    beside: Option<Box<Beside>>,
+    staging: Option<Box<SegmentStaging>>,
     /// The reader's cluster, if it is another one.
     #[cfg(feature = "net")]
     cluster: Option<String>,
     /// Blocks that device flows hold.
     #[cfg(feature = "cuda")]
-    away: device::Away,
+    lent: device::LentBlocks,
 }
 
 impl<S: Share> Part<S> {
@@ -109,7 +109,7 @@ impl<P: HoldsPart> StreamWriter<P> {
             let part = part.part();
             StreamOut::open(&mut part.shared().engine(), part.id(), to)?
         };
-        let beside = part.part().shared().is_read_remotely(to.node()).then(Box::default);
+        let staging = part.part().shared().is_read_remotely(to.node()).then(Box::default);
         #[cfg(feature = "net")]
         let cluster = {
             // With this the writer learns if the reader's cluster becomes unreachable.
@@ -120,11 +120,11 @@ impl<P: HoldsPart> StreamWriter<P> {
             part,
             out,
             patience: Patience::Set,
-            beside,
+            staging,
             #[cfg(feature = "net")]
             cluster,
             #[cfg(feature = "cuda")]
-            away: device::Away::default(),
+            lent: device::LentBlocks::default(),
         })
     }
 
@@ -151,8 +151,8 @@ impl<P: HoldsPart> StreamWriter<P> {
     /// See [`SendError`].
     pub fn write_some(&mut self, data: &[u8]) -> Result<usize, SendError> {
         let whole = self.make_room(data.len())?;
-        let taken = match &mut self.beside {
-            Some(beside) => beside.write(&mut self.out, whole, data),
+        let taken = match &mut self.staging {
+            Some(staging) => staging.write(&mut self.out, whole, data),
             None => self.out.write(whole, data).unwrap_or(0),
         };
         Ok(taken)
@@ -171,8 +171,8 @@ impl<P: HoldsPart> StreamWriter<P> {
     /// See [`SendError`].
     pub fn loan(&mut self, length: usize) -> Result<&mut [u8], SendError> {
         let whole = self.make_room(length)?;
-        match &mut self.beside {
-            Some(beside) => Ok(beside.loan(&mut self.out, whole, length)),
+        match &mut self.staging {
+            Some(staging) => Ok(staging.loan(&mut self.out, whole, length)),
             None => Ok(self.out.loan(whole, length).unwrap_or(&mut [])),
         }
     }
@@ -284,8 +284,8 @@ impl<P: HoldsPart> StreamWriter<P> {
             self.await_reader()?;
         }
         let block = self.part.part().open_block(self.out.dest().node(), self.patience)?.0;
-        if let Some(beside) = &mut self.beside {
-            beside.begin();
+        if let Some(staging) = &mut self.staging {
+            staging.begin();
         }
         let before = self.out.give_block(block);
         debug_assert!(before.is_none(), "it was missing");
@@ -302,8 +302,8 @@ impl<P: HoldsPart> StreamWriter<P> {
             self.take_block()?;
         }
         let whole = self.segment_len();
-        if let Some(beside) = &mut self.beside {
-            beside.end(&mut self.out, whole);
+        if let Some(staging) = &mut self.staging {
+            staging.end(&mut self.out, whole);
         }
         let sealed = self.out.seal(kind, ending);
         let part = self.part.part();

@@ -166,7 +166,7 @@ impl<S: Share> Train<S> {
         let shares = left + ahead.unchecked();
         if shares > 0 {
             // SAFETY: the train had these shares (invariant), and has none from now on.
-            unsafe { Pointer::<S>::give_back(self.run.get(), shares) }
+            unsafe { Pointer::<S>::release_shares(self.run.get(), shares) }
         }
         Some((ahead, left))
     }

@@ -114,12 +114,12 @@ impl<S: Share> Part<S> {
         self.wait_on(self.pipe().ok(), Self::is_alone, timeout, Vec::new(), missing, attempt)
     }
 
-    /// Polls until `attempt`, which need not poll itself, returns a value, or waiting is `in_vain`. The thread sleeps only while `pipe` is
+    /// Polls until `attempt`, which need not poll itself, returns a value, or waiting is `is_hopeless`. The thread sleeps only while `pipe` is
     /// empty.
     pub(super) fn wait_on<'p, R>(
         &'p self,
         pipe: Option<&Pipe>,
-        in_vain: impl Fn(&Self) -> bool,
+        is_hopeless: impl Fn(&Self) -> bool,
         timeout: Duration,
         peers: Vec<NodeId>,
         missing: &'static str,
@@ -132,7 +132,7 @@ impl<S: Share> Part<S> {
                 return Ok(result);
             }
             let is_over = waiter.is_over();
-            if (is_over || waiter.is_sleeping()) && !waiter.is_interrupted() && in_vain(self) {
+            if (is_over || waiter.is_sleeping()) && !waiter.is_interrupted() && is_hopeless(self) {
                 // The last message may have arrived since the attempt above.
                 return attempt(self)?.ok_or(RecvError::NobodyLeft);
             }

@@ -22,9 +22,9 @@
 //! **Progress.** A visitor does not wait. The owner waits for a visitor that is inside, so a visitor must not wait for the owner.
 //!
 //! **The window** is the state that the owner uses most, kept apart from the value so that the owner need not enter the lock for it
-//! ([`Owner::quick`]). Before anybody uses the value the window is closed, which tells the value what was done through it; only a holder of
-//! both may leave it open, or open it ([`Owner::with_window`]). If light barriers cost something, or after [`Visitor::disturb`], the owner
-//! always takes the long way.
+//! ([`Owner::try_fast`]). Before anybody uses the value the window is closed, which tells the value what was done through it; only a holder of
+//! both may leave it open, or open it ([`Owner::with_window`]). If light barriers cost something, or after [`Visitor::force_slow_path`], the owner
+//! always takes the slow path.
 #![allow(unsafe_code, reason = "the value of a lock")]
 
 use std::cell::Cell;
@@ -47,7 +47,7 @@ pub(crate) trait Windowed {
 
 struct Biased<T: Windowed> {
     busy: AtomicBool,
-    /// [`ASKED`] and [`LONG_WAY`].
+    /// [`REQUESTED`] and [`SLOW_PATH`].
     attention: AtomicU8,
     /// Whether the owner is using the value; accessed by the owner only.
     inside: Cell<bool>,
@@ -59,11 +59,11 @@ struct Biased<T: Windowed> {
 }
 
 /// In [`Biased::attention`]: a visitor asks for the lock.
-const ASKED: u8 = 1;
+const REQUESTED: u8 = 1;
 /// In [`Biased::attention`]: the window must not be used. Always set if light barriers cost something.
-const LONG_WAY: u8 = 2;
+const SLOW_PATH: u8 = 2;
 
-// SAFETY: value and window are reached only through `Owner::with`, `Owner::with_window`, `Owner::quick` and `Visitor::visit`. Owner and
+// SAFETY: value and window are reached only through `Owner::with`, `Owner::with_window`, `Owner::try_fast` and `Visitor::visit`. Owner and
 // visitor are never both inside (see the module); the one owner is on one thread at a time, and one visitor at a time is inside. So value and
 // window are used by one thread at a time. `inside` is used by the owner only.
 unsafe impl<T: Windowed<Window: Send> + Send> Sync for Biased<T> {}
@@ -84,7 +84,7 @@ impl<T: Windowed> Owner<T> {
         let barriers = Barriers::new();
         let lock = Biased {
             busy: AtomicBool::new(false),
-            attention: AtomicU8::new(if barriers.are_free() { 0 } else { LONG_WAY }),
+            attention: AtomicU8::new(if barriers.are_free() { 0 } else { SLOW_PATH }),
             inside: Cell::new(false),
             window: UnsafeCell::new(T::Window::default()),
             barriers,
@@ -104,7 +104,7 @@ impl<T: Windowed> Owner<T> {
     /// # Safety
     /// `f` must not call back here, nor use the value.
     #[inline(always)]
-    pub(crate) unsafe fn quick<R>(&self, f: impl FnOnce(&mut T::Window) -> Option<R>) -> Option<R> {
+    pub(crate) unsafe fn try_fast<R>(&self, f: impl FnOnce(&mut T::Window) -> Option<R>) -> Option<R> {
         let lock = &*self.lock;
         // Pairs with the load in `visit`, through the barriers.
         lock.busy.store(true, Ordering::Relaxed);
@@ -112,8 +112,8 @@ impl<T: Windowed> Owner<T> {
         // Pairs with the store of a visitor that leaves.
         if lock.attention.load(Ordering::Acquire) == 0 {
             let used = lock.window.with_mut(|window| {
-                // SAFETY: no visitor is inside as long as `busy` is set and `ASKED` was not (see the module). Nor has this thread another
-                // reference: `f` of another call of `quick` or `with_window` does not call this, and `with` holds none while it calls
+                // SAFETY: no visitor is inside as long as `busy` is set and `REQUESTED` was not (see the module). Nor has this thread another
+                // reference: `f` of another call of `try_fast` or `with_window` does not call this, and `with` holds none while it calls
                 // anything.
                 f(unsafe { &mut *window })
             });
@@ -136,7 +136,7 @@ impl<T: Windowed> Owner<T> {
         let lock = &*self.lock;
         lock.enter();
         let _leave = Leave(lock);
-        // SAFETY: no visitor is inside as long as `busy` is set and `ASKED` was not (see the module); and this thread is inside
+        // SAFETY: no visitor is inside as long as `busy` is set and `REQUESTED` was not (see the module); and this thread is inside
         // once, since `enter` has found `inside` unset.
         unsafe { lock.use_value(f) }
     }
@@ -144,7 +144,7 @@ impl<T: Windowed> Owner<T> {
     /// Uses value and window, which stays as `f` leaves it.
     ///
     /// # Safety
-    /// `f` must not call back here, nor call `quick`.
+    /// `f` must not call back here, nor call `try_fast`.
     ///
     /// # Panics
     /// As [`with`](Self::with).
@@ -157,7 +157,7 @@ impl<T: Windowed> Owner<T> {
             // SAFETY: as in `with`.
             let value = unsafe { &mut *value };
             lock.window.with_mut(|window| {
-                // SAFETY: as above, and `f` does not call `quick` (contract).
+                // SAFETY: as above, and `f` does not call `try_fast` (contract).
                 f(value, unsafe { &mut *window })
             })
         })
@@ -168,13 +168,13 @@ impl<T: Windowed> Biased<T> {
     #[inline(always)]
     fn enter(&self) {
         if self.inside.replace(true) {
-            entered_twice();
+            entered_recursively();
         }
         // Pairs with the load in `visit`, through the barriers.
         self.busy.store(true, Ordering::Relaxed);
         self.barriers.light();
         // Pairs with the store of a visitor that leaves.
-        if self.attention.load(Ordering::Acquire) & ASKED != 0 {
+        if self.attention.load(Ordering::Acquire) & REQUESTED != 0 {
             self.step_aside();
         }
     }
@@ -185,11 +185,11 @@ impl<T: Windowed> Biased<T> {
             // Pairs with the load in `visit`.
             self.busy.store(false, Ordering::Release);
             // `attention` is read once more below, with a load that pairs.
-            wait_while(|| self.attention.load(Ordering::Relaxed) & ASKED != 0);
+            wait_while(|| self.attention.load(Ordering::Relaxed) & REQUESTED != 0);
             self.busy.store(true, Ordering::Relaxed);
             self.barriers.light();
             // As in `enter`.
-            if self.attention.load(Ordering::Acquire) & ASKED == 0 {
+            if self.attention.load(Ordering::Acquire) & REQUESTED == 0 {
                 return;
             }
         }
@@ -223,21 +223,21 @@ impl<T: Windowed> Visitor<T> {
     }
 
     /// Makes the owner always go through the value, and not the window, from now on.
-    pub(crate) fn disturb(&self) {
+    pub(crate) fn force_slow_path(&self) {
         if let Some(lock) = self.0.upgrade() {
             // Pairs with nothing: the caller's own store is relaxed as well.
-            lock.attention.fetch_or(LONG_WAY, Ordering::Relaxed);
+            lock.attention.fetch_or(SLOW_PATH, Ordering::Relaxed);
         }
     }
 
     /// Lets the owner use the window again, if light barriers cost nothing.
     #[cfg(feature = "net")]
-    pub(crate) fn settle(&self) {
+    pub(crate) fn allow_fast_path(&self) {
         if let Some(lock) = self.0.upgrade()
             && lock.barriers.are_free()
         {
-            // Pairs with nothing: only `ASKED` and `busy` decide who is inside, and an open window is closed before the value is used.
-            lock.attention.fetch_and(!LONG_WAY, Ordering::Relaxed);
+            // Pairs with nothing: only `REQUESTED` and `busy` decide who is inside, and an open window is closed before the value is used.
+            lock.attention.fetch_and(!SLOW_PATH, Ordering::Relaxed);
         }
     }
 
@@ -245,9 +245,9 @@ impl<T: Windowed> Visitor<T> {
     pub(crate) fn visit<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
         let lock = self.0.upgrade()?;
         let _alone = try_lock(&lock.visitors)?;
-        // Pairs with the loads in `enter` and `quick`, through the barriers.
-        lock.attention.fetch_or(ASKED, Ordering::Relaxed);
-        let _asked = Asked(&lock.attention);
+        // Pairs with the loads in `enter` and `try_fast`, through the barriers.
+        lock.attention.fetch_or(REQUESTED, Ordering::Relaxed);
+        let _asked = Request(&lock.attention);
         if !lock.barriers.heavy() {
             return None;
         }
@@ -255,7 +255,7 @@ impl<T: Windowed> Visitor<T> {
         if lock.busy.load(Ordering::Acquire) {
             return None;
         }
-        // SAFETY: the owner is not inside, and steps aside as long as `ASKED` is set (see the module); no other visitor is, since
+        // SAFETY: the owner is not inside, and steps aside as long as `REQUESTED` is set (see the module); no other visitor is, since
         // each holds `visitors`.
         Some(unsafe { lock.use_value(f) })
     }
@@ -273,15 +273,15 @@ impl<T: Windowed> Drop for Leave<'_, T> {
 }
 
 /// Lets a visitor leave, even after a panic. A thread that sees that the visitor no longer asks sees what was done inside.
-struct Asked<'l>(&'l AtomicU8);
+struct Request<'l>(&'l AtomicU8);
 
-impl Drop for Asked<'_> {
+impl Drop for Request<'_> {
     fn drop(&mut self) {
-        self.0.fetch_and(!ASKED, Ordering::Release);
+        self.0.fetch_and(!REQUESTED, Ordering::Release);
     }
 }
 
 #[cold]
-fn entered_twice() -> ! {
+fn entered_recursively() -> ! {
     panic!("the owner of a biased lock entered it recursively")
 }

@@ -59,7 +59,7 @@ fn the_owner_and_visitors_are_never_both_inside() {
             .collect();
         for _ in 0..ROUNDS {
             // SAFETY: nothing else is done.
-            if unsafe { owner.quick(|window| window.as_mut().map(|added| *added += 1)) }.is_some() {
+            if unsafe { owner.try_fast(|window| window.as_mut().map(|added| *added += 1)) }.is_some() {
                 continue;
             }
             let open = |both: &mut (u64, u64), window: &mut _| {
@@ -95,7 +95,7 @@ fn a_visitor_stays_out_while_the_owner_is_inside() {
 fn the_window_is_closed_while_anybody_uses_the_value() {
     let owner = Owner::new((0, 0));
     // SAFETY: nothing else is done.
-    let add = || unsafe { owner.quick(|window| window.as_mut().map(|added| *added += 1)) };
+    let add = || unsafe { owner.try_fast(|window| window.as_mut().map(|added| *added += 1)) };
     assert_eq!(add(), None);
     // SAFETY: nothing else is done.
     let open = || unsafe { owner.with_window(|_, window| *window = Some(0)) };
@@ -115,7 +115,7 @@ fn the_window_is_closed_while_anybody_uses_the_value() {
     assert_eq!(visitor.visit(|value| *value), Some((2, 2)));
     assert_eq!(add(), None);
     open();
-    visitor.disturb();
+    visitor.force_slow_path();
     assert_eq!(add(), None);
     assert_eq!(visitor.visit(|value| *value), Some((2, 2)));
 }

@@ -117,7 +117,7 @@ impl<T: Shareable, C: Count> Counted<T, C> {
     }
 
     /// Counts more shares, and returns the pointer for them. The caller owns them, and hands them out by
-    /// [`from_counted`](Self::from_counted) or gives them up by [`give_back`](Self::give_back).
+    /// [`from_counted`](Self::from_counted) or gives them up by [`release_shares`](Self::release_shares).
     #[inline(always)]
     pub(crate) fn add(&self, shares: u32) -> NonNull<Inner<T>> {
         // SAFETY: all shares are counted in this way, and those of one thread are not sent to another.
@@ -139,7 +139,7 @@ impl<T: Shareable, C: Count> Counted<T, C> {
     /// # Safety
     /// As [`from_counted`](Self::from_counted), for all of them.
     #[inline(always)]
-    pub(crate) unsafe fn give_back(inner: NonNull<Inner<T>>, shares: u32) {
+    pub(crate) unsafe fn release_shares(inner: NonNull<Inner<T>>, shares: u32) {
         // SAFETY: the value lives: these are shares of it (contract).
         let count = unsafe { &inner.as_ref().count };
         // SAFETY: as in `add`.
@@ -187,7 +187,7 @@ impl<T: Shareable, C: Count> Drop for Counted<T, C> {
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: this is a share, which ends here.
-        unsafe { Self::give_back(self.0, 1) }
+        unsafe { Self::release_shares(self.0, 1) }
     }
 }
 
@@ -347,7 +347,7 @@ mod tests {
         // SAFETY: three were counted.
         let third = unsafe { Counted::<_, C>::from_counted(shares) };
         // SAFETY: two are left.
-        unsafe { Counted::<_, C>::give_back(shares, 2) }
+        unsafe { Counted::<_, C>::release_shares(shares, 2) }
         assert!(is_there());
         assert!(Rc::ptr_eq(&third, &value));
         drop(third);
@@ -358,7 +358,7 @@ mod tests {
         drop(only);
         assert!(is_there());
         // SAFETY: one was counted.
-        unsafe { Counted::<_, C>::give_back(shares, 1) }
+        unsafe { Counted::<_, C>::release_shares(shares, 1) }
         assert!(!is_there());
     }
 

@@ -16,7 +16,7 @@ pub(crate) use counted::{AnyThread, Chain, Count, Counted, Inner, Last, OneThrea
 use primitives::is_registered;
 pub(crate) use ring::Ring;
 pub(crate) use stack::Stack;
-pub(crate) use tasks::{Tasks, Waiting};
+pub(crate) use tasks::{Tasks, WakerList};
 
 /// Sets up the process once, for all its clusters. [`Builder::start`](crate::Builder::start) calls it if nobody has.
 ///

@@ -7,21 +7,21 @@ use super::primitives::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, Po
 
 /// The wakers waiting for one thing. Each waiter has a key, by which its next waker replaces the previous one, so repeated polls
 /// take no more room.
-pub(crate) struct Waiting<K> {
+pub(crate) struct WakerList<K> {
     /// Whether there are any.
     any: AtomicBool,
     wakers: Mutex<Vec<(K, Waker)>>,
 }
 
-impl<K> Default for Waiting<K> {
+impl<K> Default for WakerList<K> {
     fn default() -> Self {
         Self { any: AtomicBool::new(false), wakers: Mutex::new(Vec::new()) }
     }
 }
 
-impl<K: PartialEq> Waiting<K> {
+impl<K: PartialEq> WakerList<K> {
     /// Puts a waker in; returns the one it replaces. Must be followed by a fence and another look.
-    fn put(&self, key: K, waker: Waker) -> Option<Waker> {
+    fn insert(&self, key: K, waker: Waker) -> Option<Waker> {
         let mut wakers = lock(&self.wakers);
         if let Some((_, before)) = wakers.iter_mut().find(|(k, _)| *k == key) {
             return Some(std::mem::replace(before, waker));
@@ -49,10 +49,10 @@ impl Default for Tasks {
 impl Tasks {
     /// Registers a waiting task. What it waits for may have arrived just before, so the task must look once more. Returns whether
     /// no other task was waiting.
-    pub(crate) fn wait_on<K: PartialEq>(&self, list: &Waiting<K>, key: K, waker: Waker) -> bool {
-        let before = list.put(key, waker);
+    pub(crate) fn wait_on<K: PartialEq>(&self, list: &WakerList<K>, key: K, waker: Waker) -> bool {
+        let before = list.insert(key, waker);
         let is_first = before.is_none() && self.waiting.fetch_add(1, Ordering::Relaxed) == 0;
-        // Pairs with the fence before `come`: either this task sees what has arrived, or `come` sees the task.
+        // Pairs with the fence before `mark_due`: either this task sees what has arrived, or `mark_due` sees the task.
         fence(Ordering::SeqCst);
         // The replaced waker may hold the last reference to its task.
         drop(before);
@@ -62,21 +62,21 @@ impl Tasks {
     /// Whether any task waits. For threads that poll on behalf of tasks, which do not poll themselves; a late answer costs no more
     /// than a look.
     #[inline]
-    pub(crate) fn any(&self) -> bool {
+    pub(crate) fn has_waiting(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
     /// Makes the tasks on a list due: what they wait for has arrived, and a fence has been passed since. Called under the engine's
     /// lock.
     #[inline]
-    pub(crate) fn come<K>(&self, list: &Waiting<K>) {
+    pub(crate) fn mark_due<K>(&self, list: &WakerList<K>) {
         if list.any.load(Ordering::Relaxed) {
-            self.take(list);
+            self.drain(list);
         }
     }
 
     #[cold]
-    fn take<K>(&self, list: &Waiting<K>) {
+    fn drain<K>(&self, list: &WakerList<K>) {
         let mut wakers = lock(&list.wakers);
         list.any.store(false, Ordering::Relaxed);
         self.waiting.fetch_sub(wakers.len(), Ordering::Relaxed);

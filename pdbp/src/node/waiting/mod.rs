@@ -374,7 +374,7 @@ fn sleep(shared: &Shared, pipes: &[&Pipe], left: Duration) -> (bool, bool) {
             sleeps_on(Pipe::OWN_BELL);
             let came = worked > 0 || !nothing();
             drop(leader);
-            if came && shared.tasks.any() {
+            if came && shared.tasks.has_waiting() {
                 // Tasks do not poll.
                 shared.unpark_driver();
             }

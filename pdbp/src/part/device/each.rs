@@ -44,7 +44,7 @@ struct Packing<P: HoldsPart + Clone> {
     /// As long as a block.
     scratch: Box<[u8]>,
     /// The content of the blocks in flight.
-    laid: VecDeque<Laid>,
+    layouts: VecDeque<Layout>,
 }
 
 /// The messages to the parts of one node.
@@ -73,7 +73,7 @@ struct Mark {
 }
 
 /// The messages of one block.
-struct Laid {
+struct Layout {
     group: usize,
     first: Mark,
     count: usize,
@@ -277,7 +277,7 @@ impl<P: HoldsPart + Clone> Packing<P> {
             }
         }
         let scratch = vec![0; part.shared().settings.block_bytes].into();
-        Ok(Self { part: holder, groups, turn: 0, scratch, laid: VecDeque::new() })
+        Ok(Self { part: holder, groups, turn: 0, scratch, layouts: VecDeque::new() })
     }
 }
 
@@ -309,7 +309,7 @@ impl<P: HoldsPart + Clone> Bundles for Packing<P> {
                 let room = (block.room() & !7).saturating_sub(begin);
                 block.reserve(route, room).unwrap_or(&mut [])
             });
-            self.laid.push_back(Laid { group: at, first: group.next, count });
+            self.layouts.push_back(Layout { group: at, first: group.next, count });
             group.next = next;
             self.turn = at + 1;
             return Ok(Arrived::Block(block));
@@ -321,10 +321,10 @@ impl<P: HoldsPart + Clone> Bundles for Packing<P> {
 impl<P: HoldsPart + Clone> Outgoing for Packing<P> {
     /// Writes the headers; the payloads are already in place.
     fn send(&mut self, block: Self::Block) -> Result<(), SendError> {
-        let (Some(laid), Some(mut block)) = (self.laid.pop_front(), block.into_token()) else {
+        let (Some(layout), Some(mut block)) = (self.layouts.pop_front(), block.into_token()) else {
             return Ok(());
         };
-        let runs = self.groups.get(laid.group).map_or(&[][..], |group| &group.runs);
+        let runs = self.groups.get(layout.group).map_or(&[][..], |group| &group.runs);
         block.rewind(Packer::new());
         let room = block.room();
         let reserve = |route, bytes, most| {
@@ -332,8 +332,8 @@ impl<P: HoldsPart + Clone> Outgoing for Packing<P> {
             Ok((0, fitting))
         };
         let part = self.part.part();
-        let packed = pack(part, runs, laid.first, laid.count, room, reserve, |rows, _| rows.count);
-        debug_assert_eq!(packed.0, laid.count, "it fitted before");
+        let packed = pack(part, runs, layout.first, layout.count, room, reserve, |rows, _| rows.count);
+        debug_assert_eq!(packed.0, layout.count, "it fitted before");
         let mut engine = part.shared().engine();
         engine.submit(block);
         part.poll_with(&mut engine);

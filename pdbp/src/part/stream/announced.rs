@@ -36,8 +36,8 @@ impl<P: HoldsPart + Clone> StreamWriter<P> {
         if !self.has_block()? {
             return Ok(false);
         }
-        if let Some(beside) = &mut self.beside {
-            beside.leave();
+        if let Some(staging) = &mut self.staging {
+            staging.disable();
         }
         if !self.out.fill(ANNOUNCEMENT, bytemuck::bytes_of(&words)) {
             return Ok(false);

@@ -19,9 +19,9 @@ use crate::part::sending::Patience;
 /// Counts the blocks of a stream that flows hold. If its part moves to another thread the stream moves too, so the count is atomic;
 /// it guards nothing else, so relaxed ordering is enough.
 #[derive(Clone, Default)]
-pub(super) struct Away(Arc<AtomicU32>);
+pub(super) struct LentBlocks(Arc<AtomicU32>);
 
-impl Away {
+impl LentBlocks {
     fn add(&self) -> Self {
         self.0.fetch_add(1, Ordering::Relaxed);
         self.clone()
@@ -32,7 +32,7 @@ impl Away {
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1));
     }
 
-    fn is_any(&self) -> bool {
+    fn any_left(&self) -> bool {
         self.0.load(Ordering::Relaxed) > 0
     }
 }
@@ -40,12 +40,12 @@ impl Away {
 /// Takes back blocks of a stream that a flow did not send.
 pub struct StreamHome {
     shared: Arc<Shared>,
-    away: Away,
+    lent: LentBlocks,
 }
 
 impl Home<OpenBlock> for StreamHome {
     fn take_back(&self, block: OpenBlock) {
-        self.away.remove();
+        self.lent.remove();
         vacate(&self.shared, block);
     }
 }
@@ -105,7 +105,7 @@ impl<P: HoldsPart + Clone> StreamWriter<P> {
         }
         let another = self.try_open()?;
         // If the row has only one block, the flow gets it, or nothing would move.
-        let waits = || self.away.is_any() || self.part.part().shared().engine().backlog(self.dest()) > 0;
+        let waits = || self.lent.any_left() || self.part.part().shared().engine().backlog(self.dest()) > 0;
         if another.is_none() && !waits() { Ok(self.out.take_block()) } else { Ok(another) }
     }
 }
@@ -123,7 +123,7 @@ impl<P: HoldsPart + Clone> Outlet for StreamWriter<P> {
         self.flush_segment()?;
         let Some(block) = self.block_to_lend()? else { return Ok(None) };
         let (route, whole) = (self.out.route(SEGMENT), self.segment_len());
-        let home = StreamHome { shared: Arc::clone(self.part.part().shared()), away: self.away.add() };
+        let home = StreamHome { shared: Arc::clone(self.part.part().shared()), lent: self.lent.add() };
         Ok(Some(Self::Block::open(block, home, |block| {
             block.rewind(Packer::new());
             block.reserve(route, whole).unwrap_or(&mut [])
@@ -133,9 +133,9 @@ impl<P: HoldsPart + Clone> Outlet for StreamWriter<P> {
     fn send(&mut self, block: Self::Block, length: usize, ending: Ending) -> Result<(), SendError> {
         self.flush_segment()?;
         let Some(block) = block.into_token() else { return Ok(()) };
-        self.away.remove();
-        if let Some(beside) = &mut self.beside {
-            beside.leave();
+        self.lent.remove();
+        if let Some(staging) = &mut self.staging {
+            staging.disable();
         }
         let kept = self.out.give_filled(block, length);
         let last = ending == Ending::Last;

@@ -8,7 +8,7 @@ use crate::part::pace::{Pace, STAGE};
 
 /// The staging state of a stream's writer.
 #[derive(Default)]
-pub(super) struct Beside {
+pub(super) struct SegmentStaging {
     /// For long data, which is written to the block at once.
     copier: Copier,
     /// For loans and short data.
@@ -19,7 +19,7 @@ pub(super) struct Beside {
     written: usize,
 }
 
-impl Beside {
+impl SegmentStaging {
     /// Begins a segment.
     pub(super) fn begin(&mut self) {
         self.is_on = self.stage.staging().next(self.written);
@@ -74,7 +74,7 @@ impl Beside {
 
     /// Stages nothing: the segment is written by other means.
     #[cfg(feature = "cuda")]
-    pub(super) fn leave(&mut self) {
+    pub(super) fn disable(&mut self) {
         self.is_on = false;
     }
 
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_is_written_beside_its_blocks_arrives_whole() {
+    fn a_staged_stream_arrives_whole() {
         const LONG: Duration = Duration::from_secs(60);
         let all: Vec<u8> = (0..500_000).map(|i: usize| (i / 7 + i % 13) as u8).collect();
         let cluster = Cluster::builder().nodes(2).progress(Progress::Thread).start().unwrap();
@@ -150,7 +150,7 @@ mod tests {
                     (state >> 16) as usize % end
                 };
                 let mut writer = from.open_stream(target).unwrap();
-                writer.beside = Some(Box::default());
+                writer.staging = Some(Box::default());
                 write(&mut writer, &all, &mut random);
                 writer.finish().unwrap();
             }
