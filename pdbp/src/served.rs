@@ -22,7 +22,7 @@ pub(crate) struct Listeners {
 impl Listeners {
     /// Binds the addresses that one of these nodes serves.
     pub(crate) fn bind(settings: &Settings, hosted: &[NodeId]) -> Result<Self, StartError> {
-        let is_here = |key, node: u16| {
+        let is_hosted = |key, node: u16| {
             if node >= settings.nodes {
                 let last = settings.nodes - 1;
                 return Err(io::Error::other(format!(
@@ -33,14 +33,14 @@ impl Listeners {
         };
         let mut listeners = Self::default();
         if let Some(address) = &settings.metrics {
-            let bound = is_here("metrics_node", settings.metrics_node)
-                .and_then(|is_here| is_here.then(|| Endpoint::bind(address, settings)).transpose());
+            let bound = is_hosted("metrics_node", settings.metrics_node)
+                .and_then(|is_hosted| is_hosted.then(|| Endpoint::bind(address, settings)).transpose());
             let failed = |error| StartError::Metrics { address: address.clone(), error };
             listeners.metrics = bound.map_err(failed)?;
         }
         if let Some(address) = &settings.desk {
-            let bound = is_here("desk_node", settings.desk_node)
-                .and_then(|is_here| is_here.then(|| Desk::bind(address, settings)).transpose());
+            let bound = is_hosted("desk_node", settings.desk_node)
+                .and_then(|is_hosted| is_hosted.then(|| Desk::bind(address, settings)).transpose());
             let failed = |error| StartError::Desk { address: address.clone(), error };
             listeners.desk = bound.map_err(failed)?;
         }

@@ -42,12 +42,12 @@ impl Settings {
         }
         if self.masters > 1 && self.masters >= self.nodes {
             let origin = self.origins.get(position("masters")).cloned().unwrap_or(Origin::Default);
-            let (value, expected) = (self.masters.to_string(), FEWER);
+            let (value, expected) = (self.masters.to_string(), FEWER_MASTERS);
             return Err(ConfigError::Value { key: "masters", value, origin, expected });
         }
         Ok(())
     }
 }
 
-const FEWER: &str =
+const FEWER_MASTERS: &str =
     "fewer masters than places in the open cluster, the setting `nodes`: raise `nodes`, or lower `masters`";

@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How long an idle part of the desk is kept.
 const IDLE: Duration = Duration::from_secs(60);
 /// Interval between checks whether a called part still exists.
-const LOOK: Duration = Duration::from_millis(100);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The result of an exchange: the reply of a called part, or `None` if a message was only sent.
 pub(super) type Outcome = Result<Option<Vec<u8>>, Fault>;
@@ -87,14 +87,14 @@ pub(super) struct Exchanges {
     idle: VecDeque<Idle>,
     orders: VecDeque<(Order, Target, Instant)>,
     remote: Remote,
-    under_way: Vec<Exchange>,
+    in_progress: Vec<Exchange>,
     tasks: Sender<Task>,
     attached: Receiver<Result<Part<Shared>, String>>,
     /// Whether idle parts have carried calls since they got their numbers.
-    is_to_renew: bool,
+    needs_renewal: bool,
     /// Parts requested and not attached yet.
-    coming: usize,
-    looked: Instant,
+    attaching: usize,
+    last_check: Instant,
 }
 
 /// Wakes the server when something has arrived for an exchange.
@@ -151,12 +151,12 @@ impl Exchanges {
             idle: VecDeque::new(),
             orders: VecDeque::new(),
             remote: Remote::new(),
-            under_way: Vec::new(),
+            in_progress: Vec::new(),
             tasks,
             attached,
-            is_to_renew: false,
-            coming: 0,
-            looked: Instant::now(),
+            needs_renewal: false,
+            attaching: 0,
+            last_check: Instant::now(),
         };
         exchanges.attach();
         Ok(exchanges)
@@ -182,8 +182,8 @@ impl Exchanges {
     pub(super) fn abandon(&mut self, ticket: Ticket) {
         self.remote.abandon(ticket);
         self.orders.retain(|(order, ..)| order.ticket != ticket);
-        if let Some(i) = self.under_way.iter().position(|exchange| exchange.ticket == ticket) {
-            let _ = self.tasks.send(Task::Free(self.under_way.swap_remove(i).run));
+        if let Some(i) = self.in_progress.iter().position(|exchange| exchange.ticket == ticket) {
+            let _ = self.tasks.send(Task::Free(self.in_progress.swap_remove(i).run));
         }
     }
 
@@ -193,12 +193,12 @@ impl Exchanges {
         // Pairs with the swap of the bell, and precedes all checks: anything that arrives from now on rings again.
         let mut is_due = self.bell.rung.swap(false, Ordering::AcqRel);
         // When the replies have been written, so that no client waits for it.
-        if std::mem::take(&mut self.is_to_renew) {
+        if std::mem::take(&mut self.needs_renewal) {
             let spent = self.idle.iter_mut().filter(|idle| idle.is_spent);
             spent.for_each(|idle| idle.is_spent = !idle.part.renew());
         }
         while let Ok(attached) = self.attached.try_recv() {
-            self.coming -= 1;
+            self.attaching -= 1;
             match attached {
                 Ok(part) => self.idle.push_back(Idle { part, since: None, is_spent: false }),
                 Err(error) => self.refuse(&error, done),
@@ -217,27 +217,27 @@ impl Exchanges {
                 continue;
             };
             if let Some((order, to, began)) = self.orders.remove(i) {
-                self.under_way.push(self.exchange(idle, order, to, began));
+                self.in_progress.push(self.exchange(idle, order, to, began));
                 is_due = true;
             }
         }
-        while self.coming < self.orders.len() {
+        while self.attaching < self.orders.len() {
             self.attach();
         }
         if is_due {
             self.poll(done);
         }
-        self.give_up(now, done);
+        self.expire(now, done);
         self.tend_idle(now);
-        let ends = self.under_way.iter().map(Exchange::end);
+        let ends = self.in_progress.iter().map(Exchange::end);
         let orders = self.orders.iter().map(|(.., began)| *began + PATIENCE);
-        let waits = !self.under_way.is_empty() || self.idle.iter().any(|idle| idle.since.is_some());
-        let look = waits.then(|| self.looked + LOOK);
-        ends.chain(orders).chain(look).min()
+        let waits = !self.in_progress.is_empty() || self.idle.iter().any(|idle| idle.since.is_some());
+        let check = waits.then(|| self.last_check + CHECK_INTERVAL);
+        ends.chain(orders).chain(check).min()
     }
 
     fn attach(&mut self) {
-        self.coming += 1;
+        self.attaching += 1;
         // The thread lives as long as this value.
         let _ = self.tasks.send(Task::Attach);
     }
@@ -288,12 +288,12 @@ impl Exchanges {
     fn poll(&mut self, done: &mut Vec<(Ticket, Outcome)>) {
         let mut context = Context::from_waker(&self.waker);
         let mut i = 0;
-        while let Some(exchange) = self.under_way.get_mut(i) {
+        while let Some(exchange) = self.in_progress.get_mut(i) {
             match exchange.run.as_mut().poll(&mut context) {
                 Poll::Ready((part, outcome)) => {
-                    let Exchange { ticket, is_spent, .. } = self.under_way.swap_remove(i);
+                    let Exchange { ticket, is_spent, .. } = self.in_progress.swap_remove(i);
                     self.idle.push_back(Idle { part, since: Some(Instant::now()), is_spent });
-                    self.is_to_renew |= is_spent && !matches!(outcome, Ok(None));
+                    self.needs_renewal |= is_spent && !matches!(outcome, Ok(None));
                     done.push((ticket, outcome));
                 }
                 Poll::Pending => i += 1,
@@ -304,7 +304,7 @@ impl Exchanges {
     /// Reads messages that still arrive for idle parts, so that they do not block others on their nodes, and frees parts that have
     /// been idle for long.
     fn tend_idle(&mut self, now: Instant) {
-        if self.looked != now {
+        if self.last_check != now {
             return;
         }
         self.idle.iter().for_each(|idle| discard(&idle.part));
@@ -317,16 +317,16 @@ impl Exchanges {
     }
 
     /// Ends exchanges that have timed out, and calls of parts that are gone.
-    fn give_up(&mut self, now: Instant, done: &mut Vec<(Ticket, Outcome)>) {
-        let looks = now >= self.looked + LOOK;
-        if looks {
-            self.looked = now;
+    fn expire(&mut self, now: Instant, done: &mut Vec<(Ticket, Outcome)>) {
+        let is_check_due = now >= self.last_check + CHECK_INTERVAL;
+        if is_check_due {
+            self.last_check = now;
         }
         let mut i = 0;
-        while let Some(exchange) = self.under_way.get(i) {
+        while let Some(exchange) = self.in_progress.get(i) {
             let fault = if now >= exchange.end() {
-                Some(exchange.late())
-            } else if looks && !is_there(&self.node, exchange.to) {
+                Some(exchange.timeout_fault())
+            } else if is_check_due && !exists(&self.node, exchange.to) {
                 let why = format!("{} was freed or its node was lost before it answered", exchange.address);
                 Some(Fault::receiver(Reason::PartGone, why))
             } else {
@@ -334,7 +334,7 @@ impl Exchanges {
             };
             match fault {
                 Some(fault) => {
-                    let exchange = self.under_way.swap_remove(i);
+                    let exchange = self.in_progress.swap_remove(i);
                     done.push((exchange.ticket, Err(fault)));
                     let _ = self.tasks.send(Task::Free(exchange.run));
                 }
@@ -361,7 +361,7 @@ impl Exchange {
         self.began + if self.sent.load(Ordering::Relaxed) { self.timeout } else { self.patience }
     }
 
-    fn late(&self) -> Fault {
+    fn timeout_fault(&self) -> Fault {
         let Self { address, patience, timeout, .. } = self;
         if self.sent.load(Ordering::Relaxed) {
             let why = format!("{address} received the message but did not answer within {timeout:?}");
@@ -375,7 +375,7 @@ impl Exchange {
 }
 
 /// Whether the part is in the tables and its node is reachable.
-pub(super) fn is_there(node: &Node, part: Target) -> bool {
+pub(super) fn exists(node: &Node, part: Target) -> bool {
     let engine = node.shared.engine();
     engine.part(part).is_some_and(|entry| entry.id == part) && !engine.has_failed(part.node())
 }

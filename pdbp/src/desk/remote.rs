@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use super::exchange::{Bell, Order, is_there};
+use super::exchange::{Bell, Order, exists};
 use super::fault::{Code, Fault, Reason};
 use crate::error::LookupError;
 use crate::http::Ticket;
@@ -29,13 +29,13 @@ pub(super) struct Remote {
     orders: Vec<Order>,
     asked: Sender<Answer>,
     answered: Receiver<Answer>,
-    under_way: usize,
+    in_progress: usize,
 }
 
 impl Remote {
     pub(super) fn new() -> Self {
         let (asked, answered) = channel();
-        Self { known: HashMap::new(), orders: Vec::new(), asked, answered, under_way: 0 }
+        Self { known: HashMap::new(), orders: Vec::new(), asked, answered, in_progress: 0 }
     }
 
     /// Returns the target of a request, with the request, if the target is known.
@@ -53,12 +53,12 @@ impl Remote {
             return Ok(Some((order, found)));
         }
         if let Some(known) = self.known.get(&order.address).copied() {
-            if is_there(node, known) {
+            if exists(node, known) {
                 return Ok(Some((order, known)));
             }
             self.known.remove(&order.address);
         }
-        if self.under_way >= QUESTIONS {
+        if self.in_progress >= QUESTIONS {
             let why = "too many lookups in other clusters are in progress; nothing was sent, try again";
             return Err(Fault::receiver(Reason::Busy, why.to_owned()));
         }
@@ -78,7 +78,7 @@ impl Remote {
             );
             return Err(Fault::receiver(Reason::Busy, why));
         }
-        self.under_way += 1;
+        self.in_progress += 1;
         self.orders.push(order);
         Ok(None)
     }
@@ -91,7 +91,7 @@ impl Remote {
     /// The next request whose lookup has completed.
     pub(super) fn next(&mut self) -> Option<(Order, Result<Target, Fault>)> {
         while let Ok((ticket, found)) = self.answered.try_recv() {
-            self.under_way -= 1;
+            self.in_progress -= 1;
             let Some(at) = self.orders.iter().position(|order| order.ticket == ticket) else { continue };
             let order = self.orders.swap_remove(at);
             if let Ok(target) = &found {

@@ -15,14 +15,14 @@ const PART: u64 = 16;
 /// Pending acknowledgements, by destination part.
 #[derive(Default)]
 pub(super) struct Acknowledgements {
-    parts: BTreeMap<u64, Taken>,
+    parts: BTreeMap<u64, PartTotal>,
     bytes: u64,
     since: Option<Instant>,
 }
 
 /// What was taken for a part.
 #[derive(Clone, Copy, Default)]
-struct Taken {
+struct PartTotal {
     bytes: u64,
     messages: u64,
 }
@@ -33,7 +33,7 @@ impl Acknowledgements {
     }
 
     /// Records messages taken for a part.
-    pub(super) fn note(&mut self, part: u64, bytes: u64, messages: u64) {
+    pub(super) fn record(&mut self, part: u64, bytes: u64, messages: u64) {
         self.since.get_or_insert_with(Instant::now);
         self.bytes += bytes;
         let taken = self.parts.entry(part).or_default();
@@ -49,7 +49,7 @@ impl Acknowledgements {
     /// Returns the frames that send them all.
     pub(super) fn take(&mut self) -> Vec<Head> {
         let mut heads = Vec::new();
-        for (dest, Taken { bytes, mut messages }) in std::mem::take(self).parts {
+        for (dest, PartTotal { bytes, mut messages }) in std::mem::take(self).parts {
             for length in split(bytes) {
                 let count = u32::try_from(messages).unwrap_or(u32::MAX);
                 messages -= u64::from(count);
@@ -78,16 +78,16 @@ mod tests {
     fn what_is_little_waits_for_a_while_and_what_is_much_does_not() {
         let mut acknowledgements = Acknowledgements::default();
         assert!(!acknowledgements.is_due(1600) && acknowledgements.is_empty());
-        acknowledgements.note(7, 60, 1);
-        acknowledgements.note(9, 39, 2);
+        acknowledgements.record(7, 60, 1);
+        acknowledgements.record(9, 39, 2);
         // On a busy machine it may have waited too long by now.
         assert!(!acknowledgements.is_due(1600) || acknowledgements.since.unwrap().elapsed() >= PATIENCE);
-        acknowledgements.note(7, 1, 1);
+        acknowledgements.record(7, 1, 1);
         assert!(acknowledgements.is_due(1600));
         let told = |head: &Head| (head.dest, head.length, head.count);
         assert_eq!(acknowledgements.take().iter().map(told).collect::<Vec<_>>(), [(7, 61, 2), (9, 39, 2)]);
         assert!(acknowledgements.is_empty() && !acknowledgements.is_due(1600));
-        acknowledgements.note(7, 1, 1);
+        acknowledgements.record(7, 1, 1);
         std::thread::sleep(PATIENCE);
         assert!(acknowledgements.is_due(1600));
     }
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn more_than_a_head_can_say_is_said_by_several() {
         let mut acknowledgements = Acknowledgements::default();
-        acknowledgements.note(7, 1 << 33, 3);
+        acknowledgements.record(7, 1 << 33, 3);
         let heads = acknowledgements.take();
         assert_eq!(heads.iter().map(|head| u64::from(head.length)).sum::<u64>(), 1 << 33);
         assert_eq!(heads.iter().map(|head| head.count).sum::<u32>(), 3);

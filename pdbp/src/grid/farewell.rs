@@ -48,22 +48,22 @@ impl Farewell {
 }
 
 impl Session {
-    /// Advances the farewell of this gateway, which is about to end. Returns whether the farewell is complete. `is_handed_on`:
+    /// Advances the farewell of this gateway, which is about to end. Returns whether the farewell is complete. `is_all_forwarded`:
     /// nothing waits in this node's rows. With `hurries`, what cannot be handed on is returned.
-    pub(super) fn leave(&mut self, out: &Part<Shared>, is_handed_on: bool, hurries: bool) -> bool {
+    pub(super) fn leave(&mut self, out: &Part<Shared>, is_all_forwarded: bool, hurries: bool) -> bool {
         if !std::mem::replace(&mut self.farewell.leaves, true) {
-            self.say(out, bye::LEAVES);
+            self.send_step(out, bye::LEAVES);
         }
         if hurries {
             self.return_stuck(Duration::ZERO);
         }
         let is_told = self.returns.is_empty() && self.acknowledgements.is_empty();
-        let has_dealt = !self.proxies.values().any(Proxy::has_parcels) && is_handed_on && is_told;
+        let has_dealt = !self.proxies.values().any(Proxy::has_parcels) && is_all_forwarded && is_told;
         let is_over = hurries || self.is_idle();
         if self.farewell.has_all && !self.farewell.is_done && is_over && has_dealt {
             self.farewell.is_done = true;
             self.line.is_closed = true;
-            self.say(out, bye::DONE);
+            self.send_step(out, bye::DONE);
         }
         let Farewell { is_left, is_done_there, is_known, .. } = self.farewell;
         is_known && (!is_left || is_done_there) && self.line.waiting() == 0
@@ -75,19 +75,19 @@ impl Session {
             bye::LEAVES if !self.farewell.is_left => {
                 self.farewell.is_left = true;
                 self.line.is_closed = true;
-                self.say(out, bye::NOTHING_NEW);
+                self.send_step(out, bye::NOTHING_NEW);
             }
             bye::NOTHING_NEW => self.farewell.has_all = true,
             bye::DONE if !self.farewell.is_done_there => {
                 self.farewell.is_done_there = true;
-                self.say(out, bye::KNOWN);
+                self.send_step(out, bye::KNOWN);
             }
             bye::KNOWN => self.farewell.is_known = true,
             _ => {}
         }
     }
 
-    fn say(&mut self, out: &Part<Shared>, step: u32) {
+    fn send_step(&mut self, out: &Part<Shared>, step: u32) {
         self.line.send(out, Head { count: step, ..Head::new(Kind::Bye) }, &[]);
     }
 
@@ -95,7 +95,7 @@ impl Session {
     pub(super) fn return_stuck(&mut self, patience: Duration) {
         let mut stuck = Vec::new();
         self.proxies.values_mut().for_each(|proxy| proxy.take_stuck(patience, &mut stuck));
-        stuck.iter().for_each(|delivery| self.give_back(delivery));
+        stuck.iter().for_each(|delivery| self.return_messages(delivery));
     }
 
     /// Ends the session. Data that this end still holds for the other gateway goes back to its senders; data that failed links
@@ -110,7 +110,7 @@ impl Session {
         for proxy in self.proxies.values_mut() {
             while let Some((head, bytes)) = proxy.hold.take(&mut self.line) {
                 if head.kind == Kind::Data {
-                    self.line.returned += proxy.give_back(&head, &bytes);
+                    self.line.returned += proxy.return_messages(&head, &bytes);
                 }
             }
         }
@@ -127,7 +127,7 @@ impl Session {
         }
         let Some(proxy) = self.proxies.get_mut(&head.dest) else { return false };
         proxy.unconfirmed = proxy.unconfirmed.saturating_sub(messages(head));
-        self.line.returned += proxy.give_back(head, bytes);
+        self.line.returned += proxy.return_messages(head, bytes);
         true
     }
 
@@ -140,12 +140,12 @@ impl Session {
             while !proxy.has_returns()
                 && let Some(batch) = proxy.part.try_recv_batch()
             {
-                proxy.give_back(&head_of(&batch, 0), batch.bytes());
+                proxy.return_messages(&head_of(&batch, 0), batch.bytes());
                 progress.worked = true;
             }
-            let Progress { worked, has_handed_on } = proxy.hand_on_all(&mut taken, &mut refused);
+            let Progress { worked, has_forwarded } = proxy.forward_all(&mut taken, &mut refused);
             progress.worked |= worked;
-            progress.has_handed_on |= has_handed_on;
+            progress.has_forwarded |= has_forwarded;
             proxy.part.flush();
         }
         self.proxies.retain(|_, proxy| {
@@ -170,7 +170,7 @@ impl Session {
             if progress.worked {
                 worked = Instant::now();
             }
-            if progress.has_handed_on {
+            if progress.has_forwarded {
                 handed_on = Instant::now();
             }
             let patience = if hurries() { most.min(least) } else { most };

@@ -67,7 +67,7 @@ impl Stage {
                 break frame;
             }
         };
-        session.take_in(&self.node, &self.out, frame).is_ok() && session.is_silent().is_none()
+        session.receive(&self.node, &self.out, frame).is_ok() && session.is_silent().is_none()
     }
 
     /// Takes the next frame, if it has arrived. Parts on the same node read what earlier frames brought them, which would hold up
@@ -118,7 +118,7 @@ impl Stage {
             let [what, one, two, rest @ ..] = bytes else { break };
             bytes = rest;
             match what % 16 {
-                0 => session.look(&self.node),
+                0 => session.update(&self.node),
                 1 => _ = self.listen(),
                 2 => self.turn(&mut session),
                 3 => {

@@ -22,7 +22,7 @@ use crate::node::{Node, NodeEngine};
 use crate::part::{Message, Part, Shared, Target};
 
 /// Interval between checks of which gateways are connected.
-pub(super) const LOOK: Duration = Duration::from_millis(10);
+pub(super) const UPDATE_INTERVAL: Duration = Duration::from_millis(10);
 /// How long a gateway that ends tries to hand on what it has received; the rest is returned.
 const LINGER: Duration = Duration::from_secs(1);
 /// Turns after which all messages taken back out of rows have reached their senders.
@@ -88,7 +88,7 @@ fn carry(common: &Arc<Common>, gate: Gate) {
     let gate = Arc::new(Mutex::new(gate));
     let receiver = match receive(common, &gate) {
         Ok(receiver) => receiver,
-        Err(error) => return lock(&gate).note(common, error.to_string()),
+        Err(error) => return lock(&gate).record_error(common, error.to_string()),
     };
     let mut progress = Progress::default();
     loop {
@@ -119,7 +119,7 @@ fn receive(common: &Arc<Common>, gate: &Arc<Mutex<Gate>>) -> std::io::Result<Rec
     let rounds = Arc::clone(&gate.rounds);
     gate.domain.receive(rounds, move |frames| {
         let mut gate = lock(&taker);
-        frames.for_each(|frame| gate.take_in(&common, frame));
+        frames.for_each(|frame| gate.receive(&common, frame));
         gate.turn();
         gate.wake();
     })
@@ -143,7 +143,7 @@ struct Waits {
 
 impl Waits {
     fn patience(&self) -> Duration {
-        if self.hurries { RETRY } else { LOOK }
+        if self.hurries { RETRY } else { UPDATE_INTERVAL }
     }
 
     /// Whether a thread that waits for this would miss something that `now` waits for.
@@ -155,7 +155,7 @@ impl Waits {
 /// The state of the thread in [`carry`].
 #[derive(Default)]
 struct Progress {
-    looked: Option<Instant>,
+    last_update: Option<Instant>,
     ends: Option<Ending>,
     /// The round in which the domain was seen to be over.
     over: Option<u64>,
@@ -229,9 +229,9 @@ impl Gate {
                 return Next::End;
             }
         }
-        if progress.looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
-            progress.looked = Some(Instant::now());
-            self.look(common);
+        if progress.last_update.is_none_or(|last_update| last_update.elapsed() >= UPDATE_INTERVAL) {
+            progress.last_update = Some(Instant::now());
+            self.update_sessions(common);
         }
         self.end_sessions(common, rounds);
         if self.sessions.is_empty() && !self.refused.is_empty() && self.domain.expected.is_some() {
@@ -277,16 +277,16 @@ impl Gate {
     }
 
     /// Passes a frame to its session.
-    fn take_in(&mut self, common: &Arc<Common>, frame: Message<Shared>) {
+    fn receive(&mut self, common: &Arc<Common>, frame: Message<Shared>) {
         let from = frame.source().node();
         let begins = Head::read(&frame).is_some_and(|(head, _)| head.kind == Kind::Room);
         let is_refused = self.refused.iter().any(|target| target.node() == from);
         if session_of(&mut self.sessions, from, begins).is_none() && (begins || !is_refused) {
             // The sender knows of this end before this end has noticed it.
-            self.look(common);
+            self.update_sessions(common);
         }
         if let Some(session) = session_of(&mut self.sessions, from, begins)
-            && let Err(breach) = session.take_in(&self.node, &self.domain.out, frame)
+            && let Err(breach) = session.receive(&self.node, &self.domain.out, frame)
         {
             let target = session.target();
             self.break_off(common, target, breach);
@@ -302,7 +302,7 @@ impl Gate {
         let why = format!(
             "the gateway of \"{cluster}\" is ignored until it reconnects: {breach}; use the same version of PDBP at both ends"
         );
-        common.note(cluster, why);
+        common.record_error(cluster, why);
         self.refused.push(target);
         self.ending.push((target, rounds));
     }
@@ -345,7 +345,7 @@ impl Gate {
             Some(_) if has_returned => Some(0),
             turns => turns.map(|turns| turns.saturating_add(1)),
         };
-        let is_handed_on = match ending.turns {
+        let is_all_forwarded = match ending.turns {
             None => has_left(&self.node.shared.engine()),
             Some(turns) => turns >= TURNS,
         };
@@ -354,7 +354,7 @@ impl Gate {
         for session in &mut self.sessions {
             let peer = session.peer();
             let may_answer = || waited < self.node.settings().timeout && self.domain.is_connected(peer);
-            is_over &= session.leave(out, is_handed_on, hurries) || (hurries && !may_answer());
+            is_over &= session.leave(out, is_all_forwarded, hurries) || (hurries && !may_answer());
         }
         out.flush();
         is_over
@@ -365,17 +365,17 @@ impl Gate {
         common.end_session(session.cluster());
         let in_doubt = session.end();
         common.notices().take_over(&mut session.notices);
-        self.note_session(&session, |name| Event::ClusterDown { name, in_doubt });
+        self.record_session(&session, |name| Event::ClusterDown { name, in_doubt });
         session.advance_end();
         if session.proxies.is_empty() {
             return;
         }
         let (node, here) = (self.node.clone(), Arc::clone(common));
-        common.hand_on(move || session.finish(&node, || here.is_over()));
+        common.run_in_background(move || session.finish(&node, || here.is_over()));
     }
 
     /// Begins sessions with new gateways, and ends those with gateways that have gone.
-    fn look(&mut self, common: &Arc<Common>) {
+    fn update_sessions(&mut self, common: &Arc<Common>) {
         let peers = self.domain.peers();
         let is_there = |target: Target| peers.iter().any(|(_, part)| *part == target);
         self.refused.retain(|target| is_there(*target));
@@ -391,7 +391,7 @@ impl Gate {
         }
         for (cluster, part) in peers {
             if cluster == self.domain.own {
-                common.note(
+                common.record_error(
                     &cluster,
                     format!("two clusters are named \"{cluster}\" (`grid`); give each its own name"),
                 );
@@ -399,25 +399,25 @@ impl Gate {
                 && self.sessions.iter().all(|session| session.target() != part)
             {
                 let session = Session::new(&cluster, part, self.room, self.longest);
-                self.note_session(&session, |name| Event::ClusterUp { name });
+                self.record_session(&session, |name| Event::ClusterUp { name });
                 common.begin_session(session.cluster());
                 self.sessions.push(session);
             }
         }
         for session in &mut self.sessions {
-            session.look(&self.node);
+            session.update(&self.node);
         }
         common.notices().take_down(&self.node);
     }
 
     /// Records why the trunk that this gateway dials is down.
-    fn note(&self, common: &Common, why: String) {
+    fn record_error(&self, common: &Common, why: String) {
         if let Some(expected) = &self.domain.expected {
-            common.note(expected, why);
+            common.record_error(expected, why);
         }
     }
 
-    fn note_session(&self, session: &Session, event: impl FnOnce(Name) -> Event) {
+    fn record_session(&self, session: &Session, event: impl FnOnce(Name) -> Event) {
         if let Ok(name) = Name::new(session.cluster()) {
             self.node.shared.record_event(event(name));
         }

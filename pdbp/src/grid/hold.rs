@@ -19,18 +19,18 @@ use crate::part::{Part, Shared, Target};
 pub(super) struct Hold {
     frames: VecDeque<(Head, Vec<u8>)>,
     bytes: u64,
-    stop: Option<Stop>,
+    pause: Option<Pause>,
 }
 
 /// State while senders wait.
 #[derive(Default)]
-struct Stop {
-    /// Nodes that have been told to stop.
-    told: BTreeSet<NodeId>,
-    /// Those told that have not confirmed.
+struct Pause {
+    /// Nodes that have been told to pause.
+    notified: BTreeSet<NodeId>,
+    /// Those notified that have not confirmed.
     awaited: BTreeSet<NodeId>,
     /// Whether nodes remain to be told to go on.
-    goes: bool,
+    is_ending: bool,
 }
 
 impl Hold {
@@ -53,44 +53,44 @@ impl Hold {
     }
 
     /// Whether any frame comes from this part of this cluster.
-    pub(super) fn has_of(&self, origin: u64) -> bool {
+    pub(super) fn has_from(&self, origin: u64) -> bool {
         self.frames.iter().any(|(head, _)| head.origin == origin)
     }
 
     /// Records a node's confirmation that nothing for the part leaves it any more.
-    pub(super) fn note_stopped(&mut self, node: NodeId) {
-        if let Some(stop) = &mut self.stop {
-            stop.awaited.remove(&node);
+    pub(super) fn confirm_stopped(&mut self, node: NodeId) {
+        if let Some(pause) = &mut self.pause {
+            pause.awaited.remove(&node);
         }
     }
 
     /// Tells nodes what they do not know yet. Returns whether there was anything to tell.
     pub(super) fn advance(&mut self, node: &Node, gate: &Part<Shared>, part: Target, line: &Line) -> bool {
         let free = line.room.saturating_sub(line.held);
-        match &mut self.stop {
-            None if self.bytes > 0 && self.bytes >= free => self.stop = Some(Stop::default()),
+        match &mut self.pause {
+            None if self.bytes > 0 && self.bytes >= free => self.pause = Some(Pause::default()),
             None => return false,
-            Some(stop) => {
-                stop.awaited.retain(|node_of| !node.shared.engine().has_failed(*node_of));
-                stop.goes |= stop.awaited.is_empty() && self.bytes <= free / 4;
+            Some(pause) => {
+                pause.awaited.retain(|node_of| !node.shared.engine().has_failed(*node_of));
+                pause.is_ending |= pause.awaited.is_empty() && self.bytes <= free / 4;
             }
         }
-        let Some(stop) = &mut self.stop else { return false };
+        let Some(pause) = &mut self.pause else { return false };
         let bits = part.to_bits().to_le_bytes();
-        if stop.goes {
-            let before = stop.told.len();
-            stop.told.retain(|node_of| !tell(node, gate, *node_of, command::GO, &bits));
-            let worked = stop.told.len() < before;
-            if stop.told.is_empty() {
-                self.stop = None;
+        if pause.is_ending {
+            let before = pause.notified.len();
+            pause.notified.retain(|node_of| !notify(node, gate, *node_of, command::GO, &bits));
+            let worked = pause.notified.len() < before;
+            if pause.notified.is_empty() {
+                self.pause = None;
             }
             return worked;
         }
         let mut worked = false;
         for node_of in nodes(node) {
-            if !stop.told.contains(&node_of) && tell(node, gate, node_of, command::STOP, &bits) {
-                stop.told.insert(node_of);
-                stop.awaited.insert(node_of);
+            if !pause.notified.contains(&node_of) && notify(node, gate, node_of, command::STOP, &bits) {
+                pause.notified.insert(node_of);
+                pause.awaited.insert(node_of);
                 worked = true;
             }
         }
@@ -99,8 +99,8 @@ impl Hold {
 
     /// Releases the senders when the part has gone: they notice when they check.
     pub(super) fn end(&mut self, node: &Node, part: &Part<Shared>) {
-        for node_of in self.stop.take().into_iter().flat_map(|stop| stop.told) {
-            tell(node, part, node_of, command::GO, &part.id().to_bits().to_le_bytes());
+        for node_of in self.pause.take().into_iter().flat_map(|pause| pause.notified) {
+            notify(node, part, node_of, command::GO, &part.id().to_bits().to_le_bytes());
         }
     }
 }
@@ -113,7 +113,7 @@ fn nodes(node: &Node) -> Vec<NodeId> {
 }
 
 /// Tells a node. Returns whether the node was told, or has gone.
-fn tell(node: &Node, gate: &Part<Shared>, to: NodeId, number: u16, bits: &[u8]) -> bool {
+fn notify(node: &Node, gate: &Part<Shared>, to: NodeId, number: u16, bits: &[u8]) -> bool {
     let part = node.shared.engine().lookup(to, flow::NAME).map(|part| part.id);
     let Some(part) = part else { return true };
     gate.sender(part).no_wait().command(number).send(bits) != Err(crate::error::SendError::WouldBlock)

@@ -63,6 +63,7 @@
 //! clusters dial each other, one trunk comes up first, and while it is up the other cluster does not dial.
 
 mod acknowledgements;
+mod announced;
 mod bounds;
 mod farewell;
 mod flow;
@@ -75,7 +76,6 @@ mod proxy;
 mod questions;
 mod session;
 mod streams;
-mod told;
 mod trunk;
 mod wire;
 
@@ -191,7 +191,7 @@ impl Common {
     }
 
     /// Runs `work` on a thread of its own, which the gateway waits for when it ends.
-    fn hand_on(&self, work: impl FnOnce() + Send + 'static) {
+    fn run_in_background(&self, work: impl FnOnce() + Send + 'static) {
         let thread = std::thread::Builder::new().name("pdbp-remains".to_owned()).spawn(work);
         let mut remains = self.remains.lock().unwrap_or_else(PoisonError::into_inner);
         remains.retain(|thread| !thread.is_finished());
@@ -225,7 +225,7 @@ impl Common {
         self.sessions().iter().any(|session| session == cluster)
     }
 
-    fn note(&self, cluster: &str, error: String) {
+    fn record_error(&self, cluster: &str, error: String) {
         self.errors.lock().unwrap_or_else(PoisonError::into_inner).insert(cluster.to_owned(), error);
     }
 }

@@ -12,7 +12,7 @@ use crate::part::{Part, Target};
 use pdbp_core::tables::PartKind;
 
 /// Interval between questions for a part that does not exist yet.
-const AGAIN: Duration = Duration::from_millis(20);
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// An address in another cluster.
 pub(crate) struct Remote<'a> {
@@ -67,7 +67,7 @@ impl<'a> Remote<'a> {
             }
             // A trunk shows in the tables; a part must be asked for.
             let name = gate_of(self.cluster);
-            let wait = if known { AGAIN.min(left) } else { left };
+            let wait = if known { RETRY_INTERVAL.min(left) } else { left };
             let waited = node.wait_for(
                 wait,
                 "set up a trunk to the cluster",
@@ -129,8 +129,8 @@ impl<'a> Remote<'a> {
         self.question(asker, gate, command::FIND)?;
         loop {
             let left = timeout.saturating_sub(began.elapsed());
-            let found = |engine: &mut NodeEngine| Notices::look(engine, asker.id());
-            match node.wait_for(left.min(AGAIN), "answered", found, |_| Vec::new()) {
+            let found = |engine: &mut NodeEngine| Notices::find(engine, asker.id());
+            match node.wait_for(left.min(RETRY_INTERVAL), "answered", found, |_| Vec::new()) {
                 Ok(target) => return Ok(target),
                 Err(WaitFailure::Interrupted) => return Err(LookupError::Interrupted),
                 Err(WaitFailure::Timeout(_)) => {}
@@ -161,7 +161,7 @@ impl<'a> Remote<'a> {
         let (began, mut text) = (Instant::now(), String::new());
         loop {
             let left = timeout.saturating_sub(began.elapsed());
-            match asker.recv_timeout(left.min(AGAIN)) {
+            match asker.recv_timeout(left.min(RETRY_INTERVAL)) {
                 Ok(reason) if reason.command() == command::NO_ROOM => {
                     return Err(LookupError::NoRoom {
                         cluster: self.cluster.to_owned(),
@@ -181,7 +181,7 @@ impl<'a> Remote<'a> {
                 Err(RecvError::Timeout(_)) if !node.shared.engine().has_part(gate) => {
                     return Err(self.no_trunk(node));
                 }
-                Err(RecvError::Timeout(_)) if left > AGAIN => {}
+                Err(RecvError::Timeout(_)) if left > RETRY_INTERVAL => {}
                 Err(RecvError::Timeout(_)) => {
                     return Err(LookupError::NoAnswer { cluster: self.cluster.to_owned(), waited: timeout });
                 }
@@ -223,7 +223,7 @@ impl Notices {
         true
     }
 
-    fn look(engine: &NodeEngine, asker: Target) -> Option<Target> {
+    fn find(engine: &NodeEngine, asker: Target) -> Option<Target> {
         let name = Self::name(asker);
         let bits = engine.parts().find_map(|part| part.name.as_str().strip_prefix(&name))?;
         Target::from_bits(u64::from_str_radix(bits, 16).ok()?)
@@ -274,7 +274,7 @@ mod tests {
         };
         for asker in &askers {
             until(&mut || notices.put(&node, asker.id(), &target));
-            until(&mut || Notices::look(&node.shared.engine(), asker.id()) == Some(askers[0].id()));
+            until(&mut || Notices::find(&node.shared.engine(), asker.id()) == Some(askers[0].id()));
         }
         notices.take_down(&node);
         assert_eq!(notices.0.len(), askers.len(), "nobody has read them");

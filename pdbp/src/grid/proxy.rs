@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use pdbp_core::outbox::LongSend;
 
+use super::announced::AnnouncedParts;
 use super::hold::Hold;
 use super::session::{Line, weight};
 use super::streams::Streams;
-use super::told::Told;
 use super::wire::{COMMAND, HEAD, Head, Kind, MORE};
 use crate::error::SendError;
 use crate::node::Pipe;
@@ -138,11 +138,11 @@ impl Delivery {
 pub(super) struct Progress {
     pub(super) worked: bool,
     /// With data from the other cluster, not only returns.
-    pub(super) has_handed_on: bool,
+    pub(super) has_forwarded: bool,
 }
 
 /// The outcome of handing on messages.
-pub(super) enum Handed {
+pub(super) enum Forwarded {
     All,
     /// There was no room for some of them.
     Later,
@@ -178,7 +178,13 @@ impl Proxy {
     }
 
     /// Sends what parts of this cluster have sent to the part, as much as the window allows, and holds the rest.
-    pub(super) fn read(&mut self, remote: u64, line: &mut Line, out: &Part<Shared>, told: &mut Told) -> bool {
+    pub(super) fn read(
+        &mut self,
+        remote: u64,
+        line: &mut Line,
+        out: &Part<Shared>,
+        announced: &mut AnnouncedParts,
+    ) -> bool {
         let mut worked = false;
         while self.may_send(line)
             && let Some((head, bytes)) = self.hold.take(line)
@@ -190,7 +196,7 @@ impl Proxy {
             let batch = if Self::may_read(line) { self.part.try_recv_batch() } else { None };
             let Some(batch) = batch else { return worked };
             worked = true;
-            told.insert(batch.source().to_bits());
+            announced.insert(batch.source().to_bits());
             let head = head_of(&batch, remote);
             self.pass(line, out, head, batch.bytes());
         }
@@ -200,7 +206,7 @@ impl Proxy {
     /// Sends a frame, or holds one that exceeds the window. Returns a message longer than the other gateway takes to its sender.
     pub(super) fn pass(&mut self, line: &mut Line, out: &Part<Shared>, head: Head, bytes: &[u8]) {
         if u64::from(head.length) > line.longest && head.kind == Kind::Data {
-            line.returned += self.give_back(&head, bytes);
+            line.returned += self.return_messages(&head, bytes);
         } else if self.hold.is_empty() && self.may_send(line) {
             self.send(line, out, head, bytes);
         } else {
@@ -216,23 +222,23 @@ impl Proxy {
     }
 
     /// Hands on everything that waits, as much as there is room for.
-    pub(super) fn hand_on_all(&mut self, taken: &mut Vec<Delivery>, refused: &mut Vec<Delivery>) -> Progress {
+    pub(super) fn forward_all(&mut self, taken: &mut Vec<Delivery>, refused: &mut Vec<Delivery>) -> Progress {
         let mut progress = Progress::default();
         let keys: Vec<(Target, u32)> = self.deliveries.keys().copied().collect();
         for key in keys {
             let Some(mut queue) = self.deliveries.remove(&key) else { continue };
             while let Some(mut delivery) = queue.deliveries.pop_front() {
                 let before = delivery.progress();
-                let handed = self.hand_on(key.0, &mut delivery);
-                if !matches!(handed, Handed::Later) || delivery.progress() > before {
+                let handed = self.forward(key.0, &mut delivery);
+                if !matches!(handed, Forwarded::Later) || delivery.progress() > before {
                     queue.since = Instant::now();
                     progress.worked = true;
-                    progress.has_handed_on |= !delivery.is_return;
+                    progress.has_forwarded |= !delivery.is_return;
                 }
                 match handed {
-                    Handed::All => taken.push(delivery),
-                    Handed::Refused => refused.push(delivery),
-                    Handed::Later => {
+                    Forwarded::All => taken.push(delivery),
+                    Forwarded::Refused => refused.push(delivery),
+                    Forwarded::Later => {
                         queue.deliveries.push_front(delivery);
                         break;
                     }
@@ -246,9 +252,9 @@ impl Proxy {
     }
 
     /// Hands on messages as long as there is room.
-    pub(super) fn hand_on(&mut self, dest: Target, delivery: &mut Delivery) -> Handed {
+    pub(super) fn forward(&mut self, dest: Target, delivery: &mut Delivery) -> Forwarded {
         if delivery.head.kind == Kind::Stream {
-            return self.hand_on_stream(dest, delivery);
+            return self.forward_stream(dest, delivery);
         }
         let part = &self.part;
         let (length, count) = (delivery.head.length as usize, delivery.head.count as usize);
@@ -265,33 +271,33 @@ impl Proxy {
                 sender.send_train(delivery.bytes().get(delivery.done * length..).unwrap_or(&[]), length)
             };
             match sent {
-                Ok(0) | Err(SendError::WouldBlock) => return Handed::Later,
+                Ok(0) | Err(SendError::WouldBlock) => return Forwarded::Later,
                 Ok(sent) => delivery.done += sent,
-                Err(_) => return Handed::Refused,
+                Err(_) => return Forwarded::Refused,
             }
         }
-        Handed::All
+        Forwarded::All
     }
 
     /// Sends a message longer than a block, as its receiver gets room.
-    fn send_long(&mut self, dest: Target, delivery: &mut Delivery) -> Handed {
+    fn send_long(&mut self, dest: Target, delivery: &mut Delivery) -> Forwarded {
         if self.long.is_some_and(|busy| busy != dest) {
-            return Handed::Later;
+            return Forwarded::Later;
         }
         if self.long.is_none() {
             let bytes = delivery.take_bytes();
             delivery.bytes = Bytes::Leaving(self.part.begin_passing(dest, bytes));
             self.long = Some(dest);
         }
-        let Bytes::Leaving(long) = &mut delivery.bytes else { return Handed::Later };
+        let Bytes::Leaving(long) = &mut delivery.bytes else { return Forwarded::Later };
         let sent = self.part.advance_passing(long);
         if sent == Err(SendError::WouldBlock) {
-            return Handed::Later;
+            return Forwarded::Later;
         }
         self.part.end_passing(long, sent.is_ok());
         delivery.bytes = Bytes::Kept(delivery.take_bytes());
         self.long = None;
-        if sent.is_ok() { Handed::All } else { Handed::Refused }
+        if sent.is_ok() { Forwarded::All } else { Forwarded::Refused }
     }
 
     /// Gives up a message that is being sent in segments, when the session has ended.
@@ -369,7 +375,7 @@ impl Proxy {
 
     /// Returns messages for the part to their senders, as commands; those longer than a block in pieces. Returns the number of
     /// bytes that now wait for that.
-    pub(super) fn give_back(&mut self, head: &Head, bytes: &[u8]) -> u64 {
+    pub(super) fn return_messages(&mut self, head: &Head, bytes: &[u8]) -> u64 {
         let Some(origin) = Target::from_bits(head.origin) else { return 0 };
         let most = self.part.longest().max(1);
         let head = Head { flags: COMMAND, command: RETURNED, dest: head.origin, ..*head };
@@ -390,7 +396,7 @@ impl Proxy {
 
     /// Whether the proxy holds anything sent by this part of this cluster.
     pub(super) fn holds_of(&self, origin: u64) -> bool {
-        self.hold.has_of(origin)
+        self.hold.has_from(origin)
     }
 
     /// The bytes that wait here.

@@ -62,7 +62,7 @@ impl Session {
         let found = crate::node::find_for_others(node, address);
         let (head, bytes) = match &found {
             Ok(part) => {
-                self.told.insert(part.to_bits());
+                self.announced.insert(part.to_bits());
                 (Head { dest: part.to_bits(), ..Head::new(Kind::Found) }, &[][..])
             }
             // The error repeats the requested address, which may be of any length.
@@ -150,8 +150,8 @@ impl Session {
             if question.command() == command::STOPPED {
                 let bits = <[u8; 8]>::try_from(&*question).map(u64::from_le_bytes);
                 let part = bits.ok().and_then(Target::from_bits);
-                let told = self.proxies.values_mut().filter(|proxy| Some(proxy.part.id()) == part);
-                told.for_each(|proxy| proxy.hold.note_stopped(question.source().node()));
+                let stopped = self.proxies.values_mut().filter(|proxy| Some(proxy.part.id()) == part);
+                stopped.for_each(|proxy| proxy.hold.confirm_stopped(question.source().node()));
             }
             let kind = match question.command() {
                 command::FIND => Kind::Find,

@@ -9,12 +9,12 @@ use pdbp_core::id::{NodeId, PipeId};
 use pdbp_core::tables::PartKind;
 
 use super::acknowledgements::Acknowledgements;
+use super::announced::AnnouncedParts;
 use super::bounds::{Bounds, Breach, Joined, LEAST, free_places};
 use super::farewell::Farewell;
 use super::names::Notices;
-use super::proxy::{Bytes, Delivery, Handed, Proxy, messages};
+use super::proxy::{Bytes, Delivery, Forwarded, Proxy, messages};
 use super::questions::{Answer, Question};
-use super::told::Told;
 use super::wire::{HEAD, Head, Kind, MORE};
 use super::{PROXY, gate_of};
 use crate::node::Node;
@@ -35,7 +35,7 @@ pub(super) struct Session {
     /// No part is registered before this time, since the cluster did not answer in time.
     asks_at: Option<Instant>,
     /// Parts of this cluster that the other has heard of.
-    pub(super) told: Told,
+    pub(super) announced: AnnouncedParts,
     /// Those of them that have gone, of which the other must still be told, and the turn in which that was noticed.
     gone: BTreeMap<u64, u64>,
     /// The number of turns so far.
@@ -169,7 +169,7 @@ impl Session {
             gate: None,
             proxies: BTreeMap::new(),
             asks_at: None,
-            told: Told::default(),
+            announced: AnnouncedParts::default(),
             gone: BTreeMap::new(),
             turns: 0,
             questions: BTreeMap::new(),
@@ -242,7 +242,7 @@ impl Session {
     }
 
     /// Checks which parts have appeared and which have gone.
-    pub(super) fn look(&mut self, node: &Node) {
+    pub(super) fn update(&mut self, node: &Node) {
         if self.gate.is_none() {
             // Another session may still have the name.
             self.gate = register(node, &gate_of(&self.cluster), &mut self.asks_at).ok();
@@ -252,7 +252,7 @@ impl Session {
         let engine = node.shared.engine();
         self.questions.retain(|_, question| question.is_open(&engine));
         let mut before = std::mem::take(&mut self.gone);
-        let gone = self.told.gone(&engine, node.settings().timeout);
+        let gone = self.announced.removed(&engine, node.settings().timeout);
         self.gone = gone.map(|part| (part, before.remove(&part).unwrap_or(self.turns))).collect();
         drop(engine);
         // Messages of a part go first: all of them had arrived when the part had gone.
@@ -262,7 +262,7 @@ impl Session {
             self.gone.iter().filter(|(_, since)| **since < emptied).map(|(part, _)| *part).collect();
         for part in sent.into_iter().filter(|part| !is_held(part)).collect::<Vec<_>>() {
             self.gone.remove(&part);
-            self.told.remove(part);
+            self.announced.remove(part);
             self.line.put(&Head { origin: part, ..Head::new(Kind::Gone) }.to_bytes(), &[]);
         }
     }
@@ -271,7 +271,7 @@ impl Session {
     ///
     /// # Errors
     /// The reason to ignore the other gateway from now on, once.
-    pub(super) fn take_in(
+    pub(super) fn receive(
         &mut self,
         node: &Node,
         out: &Part<Shared>,
@@ -295,7 +295,7 @@ impl Session {
             };
             let delivery = Delivery::new(head, bytes);
             if head.kind == Kind::Return {
-                self.take_back(node, &delivery);
+                self.return_to_senders(node, &delivery);
                 return self.bounds.check_returned(self.line.returned);
             }
             self.bounds.take(&delivery)?;
@@ -364,32 +364,32 @@ impl Session {
     fn deliver(&mut self, node: &Node, mut delivery: Delivery) {
         let (origin, dest) = (delivery.head.origin, Target::from_bits(delivery.head.dest));
         // The other cluster can know only parts that this end has told it of.
-        let dest = dest.filter(|dest| self.told.contains(dest.to_bits()));
-        let Some(dest) = dest else { return self.give_back(&delivery) };
-        let Ok(proxy) = self.proxy(node, origin, false) else { return self.give_back(&delivery) };
+        let dest = dest.filter(|dest| self.announced.contains(dest.to_bits()));
+        let Some(dest) = dest else { return self.return_messages(&delivery) };
+        let Ok(proxy) = self.proxy(node, origin, false) else { return self.return_messages(&delivery) };
         proxy.is_being_freed = false;
         let key = delivery.key(dest);
         if !proxy.deliveries.contains_key(&key) {
-            match proxy.hand_on(dest, &mut delivery) {
-                Handed::All => return self.note_taken(&delivery),
-                Handed::Refused => return self.give_back(&delivery),
-                Handed::Later => {}
+            match proxy.forward(dest, &mut delivery) {
+                Forwarded::All => return self.acknowledge(&delivery),
+                Forwarded::Refused => return self.return_messages(&delivery),
+                Forwarded::Later => {}
             }
         }
         proxy.wait(key, delivery);
     }
 
-    fn note_taken(&mut self, delivery: &Delivery) {
+    fn acknowledge(&mut self, delivery: &Delivery) {
         if delivery.is_return {
             return self.line.returned = self.line.returned.saturating_sub(delivery.weight());
         }
         self.bounds.settle(delivery.weight());
-        self.acknowledgements.note(delivery.head.dest, delivery.weight(), messages(&delivery.head));
+        self.acknowledgements.record(delivery.head.dest, delivery.weight(), messages(&delivery.head));
     }
 
     /// Returns messages that cannot be handed on, as many as remain.
-    pub(super) fn give_back(&mut self, delivery: &Delivery) {
-        self.note_taken(delivery);
+    pub(super) fn return_messages(&mut self, delivery: &Delivery) {
+        self.acknowledge(delivery);
         if delivery.is_return {
             return;
         }
@@ -405,12 +405,12 @@ impl Session {
     }
 
     /// Gives messages of this cluster that could not be handed on back to their senders.
-    fn take_back(&mut self, node: &Node, delivery: &Delivery) {
+    fn return_to_senders(&mut self, node: &Node, delivery: &Delivery) {
         let is_known = self.proxies.contains_key(&delivery.head.dest);
         let Ok(proxy) = self.proxy(node, delivery.head.dest, false) else { return };
         // The proxy of a part that has gone in the meantime is removed again.
         proxy.is_being_freed |= !is_known;
-        self.line.returned += proxy.give_back(&delivery.head, delivery.bytes());
+        self.line.returned += proxy.return_messages(&delivery.head, delivery.bytes());
     }
 
     /// The reason to ignore the other gateway because it takes nothing, once.
@@ -429,9 +429,9 @@ impl Session {
         worked |= self.ask(out) | self.pass_answers();
         let (mut taken, mut refused) = (Vec::new(), Vec::new());
         for (remote, proxy) in &mut self.proxies {
-            worked |= proxy.read(*remote, &mut self.line, out, &mut self.told);
-            worked |= proxy.read_streams(*remote, &mut self.line, out, &mut self.told);
-            worked |= proxy.hand_on_all(&mut taken, &mut refused).worked;
+            worked |= proxy.read(*remote, &mut self.line, out, &mut self.announced);
+            worked |= proxy.read_streams(*remote, &mut self.line, out, &mut self.announced);
+            worked |= proxy.forward_all(&mut taken, &mut refused).worked;
             if proxy.is_read() {
                 proxy.emptied = self.turns;
             }
@@ -441,8 +441,8 @@ impl Session {
                 worked |= proxy.hold.advance(gate.node(), gate, proxy.part.id(), &self.line);
             }
         }
-        taken.iter().for_each(|delivery| self.note_taken(delivery));
-        refused.iter().for_each(|delivery| self.give_back(delivery));
+        taken.iter().for_each(|delivery| self.acknowledge(delivery));
+        refused.iter().for_each(|delivery| self.return_messages(delivery));
         for (head, bytes) in std::mem::take(&mut self.returns) {
             self.line.send(out, head, &bytes);
         }

@@ -10,9 +10,9 @@ use pdbp_core::inbox::StreamKey;
 use pdbp_core::outbox::StreamOut;
 use pdbp_core::pipe::PipeError;
 
-use super::proxy::{Delivery, Handed, Proxy};
+use super::announced::AnnouncedParts;
+use super::proxy::{Delivery, Forwarded, Proxy};
 use super::session::Line;
-use super::told::Told;
 use super::wire::{BROKEN, FIRST, Head, Kind, LAST};
 use crate::error::SendError;
 use crate::part::{Part, Segment, Shared, Target};
@@ -90,7 +90,7 @@ impl Proxy {
         remote: u64,
         line: &mut Line,
         out: &Part<Shared>,
-        told: &mut Told,
+        announced: &mut AnnouncedParts,
     ) -> bool {
         let mut worked = false;
         while Self::may_read(line)
@@ -98,7 +98,7 @@ impl Proxy {
         {
             line.streams = line.streams.wrapping_add(1);
             let origin = self.part.shared().resolve(accepted.source.address()).to_bits();
-            told.insert(origin);
+            announced.insert(origin);
             let (number, key) = (line.streams, accepted.key);
             self.streams.read.push(Reading { number, key, origin, is_first: true });
             worked = true;
@@ -123,38 +123,38 @@ impl Proxy {
     }
 
     /// Writes received data of a stream, as much as there is room for.
-    pub(super) fn hand_on_stream(&mut self, dest: Target, delivery: &mut Delivery) -> Handed {
+    pub(super) fn forward_stream(&mut self, dest: Target, delivery: &mut Delivery) -> Forwarded {
         let part = &self.part;
         let number = delivery.head.count;
         let written = &mut self.streams.written;
         if delivery.head.flags & FIRST != 0 && !written.contains_key(&number) {
             if !part.shared().engine().has_part(dest) {
-                return Handed::Refused;
+                return Forwarded::Refused;
             }
             match part.open_passing(dest) {
                 Ok(out) => written.insert(number, out),
-                Err(PipeError::NoneIdle(..)) => return Handed::Later,
-                Err(_) => return Handed::Refused,
+                Err(PipeError::NoneIdle(..)) => return Forwarded::Later,
+                Err(_) => return Forwarded::Refused,
             };
         }
         // The rest of a stream that was refused earlier is discarded.
-        let Some(mut out) = written.remove(&number) else { return Handed::All };
+        let Some(mut out) = written.remove(&number) else { return Forwarded::All };
         match write(part, &mut out, delivery) {
             Ok(false) => {
                 written.insert(number, out);
-                Handed::All
+                Forwarded::All
             }
             Ok(true) => {
                 part.close_passing(out);
-                Handed::All
+                Forwarded::All
             }
             Err(SendError::WouldBlock) => {
                 written.insert(number, out);
-                Handed::Later
+                Forwarded::Later
             }
             Err(_) => {
                 part.close_passing(out);
-                Handed::Refused
+                Forwarded::Refused
             }
         }
     }

@@ -64,7 +64,7 @@ pub(super) fn dial(
             Err(error) => error,
         };
         if !matches!(error, StartError::Interrupted) {
-            common.note(&trunk.cluster, error.to_string());
+            common.record_error(&trunk.cluster, error.to_string());
         }
         std::thread::sleep(PAUSE);
     }
@@ -83,7 +83,7 @@ fn begin(
         match gate::parts(node) {
             Ok(parts) => return Ok(Gate::new(domain, parts, node, settings)),
             Err(error) if common.is_over() || domain.is_over() => return Err(error),
-            Err(error) => common.note(&trunk.cluster, error.to_string()),
+            Err(error) => common.record_error(&trunk.cluster, error.to_string()),
         }
         // No other thread polls it yet.
         domain.node.poll();

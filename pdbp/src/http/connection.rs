@@ -157,13 +157,13 @@ impl Connection {
 
     /// Whether another client may take its place: nothing of its next request has arrived, or it ended while the site had
     /// one.
-    pub(super) fn gives_way(&self) -> bool {
+    pub(super) fn can_be_displaced(&self) -> bool {
         let is_idle = matches!(self.stage, Stage::Asking { .. }) && self.input.is_empty();
         self.is_served && (is_idle || self.is_waiting() && self.is_ending)
     }
 
     /// Whether it is over while the site still has its request. True only once.
-    pub(super) fn takes_back(&mut self) -> bool {
+    pub(super) fn take_abandoned(&mut self) -> bool {
         std::mem::take(&mut self.is_abandoned)
     }
 

@@ -125,7 +125,7 @@ impl<S: Site> Server<S> {
             goes_on |= !self.answers.is_empty();
         }
         for connection in &mut self.connections {
-            if connection.takes_back() {
+            if connection.take_abandoned() {
                 self.context.site.abandon(connection.id);
             }
         }
@@ -190,9 +190,10 @@ impl<S: Site> Server<S> {
         if limits.idle.is_none() {
             return missing;
         }
-        let gives_way =
-            |one: &&mut Connection| one.gives_way() && (missing == Place::None || one.address == address);
-        let silent = self.connections.iter_mut().filter(gives_way);
+        let can_be_displaced = |one: &&mut Connection| {
+            one.can_be_displaced() && (missing == Place::None || one.address == address)
+        };
+        let silent = self.connections.iter_mut().filter(can_be_displaced);
         // Ended connections have no deadline, and go first.
         let longest = silent.min_by_key(|one| one.deadline());
         let Some(longest) = longest else { return missing };

@@ -11,7 +11,7 @@ use crate::config::{Progress, TransportKind};
 use crate::node::{Node, Shared};
 
 /// Polling interval of a waiting thread that has to poll itself.
-const LOOK: Duration = Duration::from_micros(200);
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 impl Node {
     /// Asks all nodes for their figures, by messages. Nodes that have not answered within `timeout` are reported as silent, with
@@ -32,7 +32,7 @@ impl Node {
 impl Shared {
     pub(crate) fn observe(&self, timeout: Duration) -> ClusterFigures {
         let began = Instant::now();
-        let others = self.monitor.as_ref().map(|monitor| monitor.ask_all(self, began, timeout));
+        let others = self.monitor.as_ref().map(|monitor| monitor.query_all(self, began, timeout));
         let mut others = others.unwrap_or_default().into_iter();
         let engine = self.engine();
         let own = match &self.monitor {
@@ -67,7 +67,7 @@ impl Shared {
 
 impl Monitor {
     /// Asks all live nodes except this one. Returns by node whether it has answered, and its last answer.
-    fn ask_all(
+    fn query_all(
         &self,
         shared: &Shared,
         began: Instant,
@@ -95,7 +95,7 @@ impl Monitor {
             if live.iter().all(fresh) || left.is_zero() {
                 break;
             }
-            let pause = if polls { LOOK.min(left) } else { left };
+            let pause = if polls { POLL_INTERVAL.min(left) } else { left };
             let waited = self.answered.wait_timeout(state, pause);
             (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
             if polls {

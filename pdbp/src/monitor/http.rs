@@ -100,7 +100,7 @@ struct Figures {
 }
 
 impl Figures {
-    fn look(&mut self) -> Option<&ClusterFigures> {
+    fn current(&mut self) -> Option<&ClusterFigures> {
         if self.seen.is_none() {
             self.seen = self.shared.upgrade().map(|shared| shared.observe(ANSWER));
         }
@@ -109,7 +109,7 @@ impl Figures {
 
     fn metrics(&mut self) -> Option<Answer> {
         if self.metrics.is_none() {
-            let figures = self.look()?.clone();
+            let figures = self.current()?.clone();
             let names = self.of_program.names().into_iter();
             let sections = names.filter_map(|name| self.section(&name).map(|section| (name, section)));
             let body = prometheus::text(figures, sections.collect());
@@ -121,7 +121,7 @@ impl Figures {
 
     fn json(&mut self) -> Option<Answer> {
         if self.json.is_none() {
-            self.json = Some(match serde_json::to_string(self.look()?) {
+            self.json = Some(match serde_json::to_string(self.current()?) {
                 Ok(body) => Answer::new("200 OK", "application/json", body),
                 Err(error) => Answer::text("500 Internal Server Error", &format!("{error}\n")),
             });
@@ -134,7 +134,7 @@ impl Figures {
     /// A section of the program; `None` if no section has this name.
     fn section(&mut self, name: &str) -> Option<Arc<Result<Section, String>>> {
         if !self.sections.contains_key(name) {
-            self.sections.insert(name.to_owned(), Arc::new(self.of_program.look(name)?));
+            self.sections.insert(name.to_owned(), Arc::new(self.of_program.render(name)?));
         }
         self.sections.get(name).cloned()
     }

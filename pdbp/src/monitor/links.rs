@@ -10,7 +10,7 @@ pub(super) fn of(shared: &Shared, engine: &NodeEngine) -> (Vec<LinkFigures>, Str
     if let Some(stats) = engine.transport().links() {
         strangers.add(&stats.door);
         let known = (0..).zip(&stats.links).filter(|(peer, _)| *peer != shared.id.raw());
-        links.extend(known.filter(|(_, link)| was_there(link)).map(|(peer, link)| figures(peer, link)));
+        links.extend(known.filter(|(_, link)| has_been_used(link)).map(|(peer, link)| figures(peer, link)));
     }
     if let Some(gateway) = shared.gateway.get() {
         gateway.each_domain(|stats, names| {
@@ -39,7 +39,7 @@ pub(super) fn of(_: &Shared, _: &NodeEngine) -> (Vec<LinkFigures>, Strangers) {
 }
 
 #[cfg(feature = "net")]
-fn was_there(link: &pdbp_net::LinkStats) -> bool {
+fn has_been_used(link: &pdbp_net::LinkStats) -> bool {
     link.connections > 0 || link.state != pdbp_net::LinkState::Down
 }
 

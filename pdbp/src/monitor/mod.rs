@@ -159,7 +159,7 @@ impl Monitor {
     #[cold]
     fn work(&self, shared: &Shared, engine: &mut NodeEngine) -> u32 {
         let mut state = self.state();
-        self.take_in(shared, engine, &mut state);
+        self.receive(shared, engine, &mut state);
         let mut blocks = 0;
         let mut ask = std::mem::take(&mut state.ask);
         ask.retain(|node| {
@@ -180,7 +180,7 @@ impl Monitor {
 
     /// Reads the messages that have arrived, and releases them.
     #[expect(unsafe_code, reason = "the promise that nobody else reads the pipe")]
-    fn take_in(&self, shared: &Shared, engine: &mut NodeEngine, state: &mut State) {
+    fn receive(&self, shared: &Shared, engine: &mut NodeEngine, state: &mut State) {
         let Some(pipe) = shared.pipes.get(usize::from(self.pipe.0)) else { return };
         // SAFETY: the pipe belongs to this value alone, which reads it under the engine's lock.
         while let Some(delivery) = unsafe { pipe.next_delivery() } {

@@ -226,7 +226,7 @@ impl Sections {
     }
 
     /// The current content of a section; `None` if no section has this name.
-    pub(super) fn look(&self, name: &str) -> Option<Result<Section, String>> {
+    pub(super) fn render(&self, name: &str) -> Option<Result<Section, String>> {
         // Called without the lock: it may take a while, and may end its own section.
         let look = self.all().iter().find(|(known, _)| known == name).map(|(_, look)| Arc::clone(look))?;
         let section = catch_unwind(AssertUnwindSafe(|| look()));

@@ -7,7 +7,7 @@ use pdbp_core::id::{BlockId, NodeId};
 use pdbp_core::{Arrival, Capabilities, Completion, Op, Refused, Transport};
 
 use super::Ring;
-use super::record::{Block, What};
+use super::record::{Block, TraceEvent};
 
 /// Records the blocks that a transport takes and returns.
 pub(crate) struct Traced<T> {
@@ -106,9 +106,9 @@ impl<T: Transport> Transport for Traced<T> {
         match taken {
             Taken::Sent(peer, Some(block)) => {
                 let nanos = self.ring.now() - began;
-                self.ring.push(began, What::Out { peer, nanos, block });
+                self.ring.push(began, TraceEvent::Out { peer, nanos, block });
             }
-            Taken::Returned(id) => self.ring.push(began, What::Released { id }),
+            Taken::Returned(id) => self.ring.push(began, TraceEvent::Released { id }),
             Taken::Sent(..) | Taken::Posted => {}
         }
         Ok(())
@@ -119,12 +119,12 @@ impl<T: Transport> Transport for Traced<T> {
         let completion = self.inner.poll_completion()?;
         match &completion {
             Completion::Sent { block, .. } | Completion::Failed { block, .. } => {
-                self.ring.push(began, What::Returned { id: block.id() });
+                self.ring.push(began, TraceEvent::Returned { id: block.id() });
             }
             Completion::Received { peer, block } => {
                 if let Some(block) = describe(block.id(), block.bytes()) {
                     let nanos = self.ring.now() - began;
-                    self.ring.push(began, What::In { peer: *peer, nanos, block });
+                    self.ring.push(began, TraceEvent::In { peer: *peer, nanos, block });
                 }
             }
             Completion::Unused { .. } | Completion::PeerFailed { .. } | Completion::PeerRestored { .. } => {}

@@ -32,7 +32,7 @@ use pdbp_core::id::{NodeId, PartId};
 
 use crate::node::{Backend, NodeEngine};
 use file::Writer;
-use record::{Record, Row, What};
+use record::{Record, Row, TraceEvent};
 
 pub(crate) use backend::Traced;
 
@@ -94,7 +94,7 @@ impl Ring {
     }
 
     /// Records an event, replacing the oldest if there is no room.
-    fn push(&self, at: u64, what: What) {
+    fn push(&self, at: u64, what: TraceEvent) {
         let mut events = self.lock();
         if events.records.len() == self.most {
             events.records.pop_front();
@@ -179,12 +179,12 @@ impl NodeTrace {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         for (part, accepted) in seen.changed.drain(..) {
             let name = engine.part(part).map(|entry| entry.name.to_string().into_boxed_str());
-            self.ring.push(now, What::Part { local: part.local(), name, accepted });
+            self.ring.push(now, TraceEvent::Part { local: part.local(), name, accepted });
         }
         if worked == 0 {
             return;
         }
-        self.ring.push(began, What::Poll { nanos: now.saturating_sub(began), worked });
+        self.ring.push(began, TraceEvent::Poll { nanos: now.saturating_sub(began), worked });
         let nodes = engine.config().nodes;
         seen.rows.resize(usize::from(nodes), Default::default());
         for peer in (0..nodes).filter_map(NodeId::new) {
@@ -194,10 +194,10 @@ impl NodeTrace {
                 let Some(stats) = stats else { continue };
                 let (real, stalls) = std::mem::replace(before, (stats.space.real(), stats.stalls));
                 if stats.space.real() != real {
-                    self.ring.push(now, What::Space { row, peer, real: stats.space.real() });
+                    self.ring.push(now, TraceEvent::Space { row, peer, real: stats.space.real() });
                 }
                 if stats.stalls != stalls {
-                    self.ring.push(now, What::Stalls { row, peer, count: stats.stalls - stalls });
+                    self.ring.push(now, TraceEvent::Stalls { row, peer, count: stats.stalls - stalls });
                 }
             }
         }
@@ -212,21 +212,21 @@ impl NodeTrace {
                 return;
             }
             Event::PeerFailed { peer, undelivered } => {
-                What::Failed { peer: *peer, undelivered: *undelivered }
+                TraceEvent::Failed { peer: *peer, undelivered: *undelivered }
             }
-            Event::PeerRestored { peer } => What::Restored { peer: *peer },
-            Event::Malformed { peer, reason } => What::Malformed { peer: *peer, reason: *reason },
+            Event::PeerRestored { peer } => TraceEvent::Restored { peer: *peer },
+            Event::Malformed { peer, reason } => TraceEvent::Malformed { peer: *peer, reason: *reason },
             Event::Unroutable { peer, part, messages } => {
-                What::Unroutable { peer: *peer, part: *part, messages: *messages }
+                TraceEvent::Unroutable { peer: *peer, part: *part, messages: *messages }
             }
             Event::StreamBroken { mapping } => {
-                What::Broken { peer: mapping.source, stream: mapping.number.0 }
+                TraceEvent::Broken { peer: mapping.source, stream: mapping.number.0 }
             }
             Event::StreamStopped { number, relay, dest, .. } => {
-                What::Stopped { relay: *relay, dest: *dest, stream: number.0 }
+                TraceEvent::Stopped { relay: *relay, dest: *dest, stream: number.0 }
             }
             Event::NotForwarded { source, dest, messages } => {
-                What::NotPassedOn { source: *source, dest: *dest, messages: *messages }
+                TraceEvent::NotForwarded { source: *source, dest: *dest, messages: *messages }
             }
             _ => return,
         };

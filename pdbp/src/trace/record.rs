@@ -62,7 +62,7 @@ impl Block {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum What {
+pub(super) enum TraceEvent {
     Poll {
         nanos: u64,
         worked: u32,
@@ -125,7 +125,7 @@ pub(super) enum What {
         stream: u32,
     },
     /// As relay of two other nodes, this one could not forward something.
-    NotPassedOn {
+    NotForwarded {
         source: NodeId,
         dest: NodeId,
         messages: u32,
@@ -136,7 +136,7 @@ pub(super) enum What {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Record {
     pub(super) at: u64,
-    pub(super) what: What,
+    pub(super) what: TraceEvent,
 }
 
 /// Nanoseconds, printed as microseconds, as the format requires.
@@ -178,23 +178,23 @@ impl Record {
     pub(super) fn write(&self, node: NodeId, to: &mut String) -> usize {
         let mut lines = Lines { node, at: self.at, to, count: 0 };
         match &self.what {
-            What::Poll { nanos, worked } => {
+            TraceEvent::Poll { nanos, worked } => {
                 let args = format!("{{\"worked\":{worked}}}");
                 lines.slice(Track::Polls, "poll", *nanos, &args);
             }
-            What::Out { peer, nanos, block } => lines.out(*peer, *nanos, block),
-            What::Returned { id } => lines.span('e', Track::Out, "away", "block away", &holding(*id)),
-            What::In { peer, nanos, block } => lines.arrived(*peer, *nanos, block),
-            What::Released { id } => lines.span('e', Track::In, "held", "block held", &holding(*id)),
-            What::Space { row, peer, real } => {
+            TraceEvent::Out { peer, nanos, block } => lines.out(*peer, *nanos, block),
+            TraceEvent::Returned { id } => lines.span('e', Track::Out, "away", "block away", &holding(*id)),
+            TraceEvent::In { peer, nanos, block } => lines.arrived(*peer, *nanos, block),
+            TraceEvent::Released { id } => lines.span('e', Track::In, "held", "block held", &holding(*id)),
+            TraceEvent::Space { row, peer, real } => {
                 let name = format!("{} {peer}: real space", row.name());
                 lines.line("C", Track::Rows, &name, &format!("\"args\":{{\"blocks\":{real}}}"));
             }
-            What::Stalls { row, peer, count } => {
+            TraceEvent::Stalls { row, peer, count } => {
                 let name = format!("stall {} {peer}", row.name());
                 lines.instant(Track::Rows, 't', &name, &format!("{{\"count\":{count}}}"));
             }
-            What::Part { local, name, accepted } => {
+            TraceEvent::Part { local, name, accepted } => {
                 let name = match (name, accepted) {
                     (Some(name), _) => format!("part {name} registered"),
                     (None, true) => format!("part {local} freed"),
@@ -202,30 +202,30 @@ impl Record {
                 };
                 lines.instant(Track::Events, 't', &name, &format!("{{\"part\":{local}}}"));
             }
-            What::Failed { peer, undelivered } => {
+            TraceEvent::Failed { peer, undelivered } => {
                 let args = format!("{{\"undelivered\":{undelivered}}}");
                 lines.instant(Track::Events, 'p', &format!("{peer} failed"), &args);
             }
-            What::Restored { peer } => {
+            TraceEvent::Restored { peer } => {
                 lines.instant(Track::Events, 'p', &format!("{peer} restored"), "{}");
             }
-            What::Malformed { peer, reason } => {
+            TraceEvent::Malformed { peer, reason } => {
                 let args = format!("{{\"reason\":{}}}", quoted(&reason.to_string()));
                 lines.instant(Track::Events, 't', &format!("refused a block of {peer}"), &args);
             }
-            What::Unroutable { peer, part, messages } => {
+            TraceEvent::Unroutable { peer, part, messages } => {
                 let args = format!("{{\"part\":{part},\"messages\":{messages}}}");
                 lines.instant(Track::Events, 't', &format!("unroutable from {peer}"), &args);
             }
-            What::Broken { peer, stream } => {
+            TraceEvent::Broken { peer, stream } => {
                 let args = format!("{{\"stream\":{stream}}}");
                 lines.instant(Track::Events, 't', &format!("stream of {peer} broken"), &args);
             }
-            What::Stopped { relay, dest, stream } => {
+            TraceEvent::Stopped { relay, dest, stream } => {
                 let args = format!("{{\"stream\":{stream}}}");
                 lines.instant(Track::Events, 't', &format!("stream to {dest} stopped at {relay}"), &args);
             }
-            What::NotPassedOn { source, dest, messages } => {
+            TraceEvent::NotForwarded { source, dest, messages } => {
                 let args = format!("{{\"messages\":{messages}}}");
                 let name = format!("not forwarded from {source} to {dest}");
                 lines.instant(Track::Events, 't', &name, &args);

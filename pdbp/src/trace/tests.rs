@@ -5,7 +5,7 @@ use pdbp_core::cdu::{BlockClass, Malformed};
 use pdbp_core::id::BlockId;
 use serde_json::Value;
 
-use super::record::{Block, Record, Row, What};
+use super::record::{Block, Record, Row, TraceEvent};
 use super::*;
 
 fn node(index: u16) -> NodeId {
@@ -24,28 +24,28 @@ fn read(path: &Path) -> Vec<Value> {
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}:\n{text}"))
 }
 
-fn kinds() -> Vec<What> {
+fn kinds() -> Vec<TraceEvent> {
     let peer = node(1);
     let id = BlockId { segment: peer, index: 9 };
     let block = Block { id, class: BlockClass::Stream, sequence: 1 << 40, messages: 3, bytes: 1064 };
     vec![
-        What::Poll { nanos: 1500, worked: 2 },
-        What::Out { peer, nanos: 20, block },
-        What::Returned { id },
-        What::In { peer, nanos: 0, block },
-        What::Released { id },
-        What::Space { row: Row::Send, peer, real: 4 },
-        What::Stalls { row: Row::Recv, peer, count: 2 },
-        What::Part { local: 0, name: Some("odd \"name\"\n".into()), accepted: true },
-        What::Part { local: 0, name: None, accepted: true },
-        What::Part { local: 0, name: None, accepted: false },
-        What::Failed { peer, undelivered: 1 },
-        What::Restored { peer },
-        What::Malformed { peer, reason: Malformed::Magic },
-        What::Unroutable { peer, part: 7, messages: 1 },
-        What::Broken { peer, stream: 5 },
-        What::Stopped { relay: peer, dest: peer, stream: 5 },
-        What::NotPassedOn { source: peer, dest: peer, messages: 5 },
+        TraceEvent::Poll { nanos: 1500, worked: 2 },
+        TraceEvent::Out { peer, nanos: 20, block },
+        TraceEvent::Returned { id },
+        TraceEvent::In { peer, nanos: 0, block },
+        TraceEvent::Released { id },
+        TraceEvent::Space { row: Row::Send, peer, real: 4 },
+        TraceEvent::Stalls { row: Row::Recv, peer, count: 2 },
+        TraceEvent::Part { local: 0, name: Some("odd \"name\"\n".into()), accepted: true },
+        TraceEvent::Part { local: 0, name: None, accepted: true },
+        TraceEvent::Part { local: 0, name: None, accepted: false },
+        TraceEvent::Failed { peer, undelivered: 1 },
+        TraceEvent::Restored { peer },
+        TraceEvent::Malformed { peer, reason: Malformed::Magic },
+        TraceEvent::Unroutable { peer, part: 7, messages: 1 },
+        TraceEvent::Broken { peer, stream: 5 },
+        TraceEvent::Stopped { relay: peer, dest: peer, stream: 5 },
+        TraceEvent::NotForwarded { source: peer, dest: peer, messages: 5 },
     ]
 }
 
@@ -88,9 +88,9 @@ fn an_arrow_has_the_same_number_at_both_ends() {
         let events: Vec<Value> = serde_json::from_str(&format!("[0{text}]")).unwrap();
         events.iter().find(|e| e["ph"] == "s" || e["ph"] == "f").unwrap()["id"].clone()
     };
-    let out = written(node(0), What::Out { peer: node(1), nanos: 1, block });
-    assert_eq!(out, written(node(1), What::In { peer: node(0), nanos: 1, block }));
-    assert_ne!(out, written(node(1), What::Out { peer: node(0), nanos: 1, block }));
+    let out = written(node(0), TraceEvent::Out { peer: node(1), nanos: 1, block });
+    assert_eq!(out, written(node(1), TraceEvent::In { peer: node(0), nanos: 1, block }));
+    assert_ne!(out, written(node(1), TraceEvent::Out { peer: node(0), nanos: 1, block }));
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn the_file_is_complete_from_the_start_and_after_each_write() {
     assert!(read(&path).iter().any(|e| e["args"]["name"] == "node1"));
     let polls = |events: &[Value]| events.iter().filter(|e| e["name"] == "poll").count();
     for i in 0..5 {
-        trace.rings[i % 2].push(i as u64, What::Poll { nanos: 1, worked: 1 });
+        trace.rings[i % 2].push(i as u64, TraceEvent::Poll { nanos: 1, worked: 1 });
         let began = Instant::now();
         // A reader may see half of the new text while it is written.
         while try_read(&path).is_none_or(|events| polls(&events) <= i) {
@@ -110,7 +110,7 @@ fn the_file_is_complete_from_the_start_and_after_each_write() {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
-    trace.rings[0].push(5, What::Poll { nanos: 1, worked: 1 });
+    trace.rings[0].push(5, TraceEvent::Poll { nanos: 1, worked: 1 });
     drop(trace);
     assert_eq!(polls(&read(&path)), 6);
 }
@@ -122,7 +122,7 @@ fn what_finds_no_room_is_counted() {
     let trace = Trace::start(&path, 1000, &[node(0)], 1).unwrap_or_else(|e| panic!("{e:?}"));
     let most = 10_000 + RING.1;
     for _ in 0..most {
-        trace.rings[0].push(1, What::Poll { nanos: 1, worked: 1 });
+        trace.rings[0].push(1, TraceEvent::Poll { nanos: 1, worked: 1 });
     }
     drop(trace);
     let events = read(&path);

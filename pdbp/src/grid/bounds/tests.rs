@@ -163,7 +163,7 @@ fn parts_that_the_other_cluster_was_not_told_of_get_nothing_from_it() {
     let find = Head { length: 9, ..Head::new(Kind::Find) };
     assert!(stage.say(&mut session, &frame(find, b"pdbp.flow@node0")));
     stage.turn(&mut session);
-    assert_eq!(session.told.len(), 3);
+    assert_eq!(session.announced.len(), 3);
 }
 
 /// The node has 64 places, five of them taken.

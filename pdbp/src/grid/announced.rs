@@ -9,12 +9,12 @@ use crate::node::NodeEngine;
 
 /// See the [module](self).
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct AnnouncedParts {
     /// The time of each part's last message.
     parts: BTreeMap<u64, Instant>,
 }
 
-impl Told {
+impl AnnouncedParts {
     /// Records that the other cluster has heard of a part, or from it.
     pub(super) fn insert(&mut self, part: u64) {
         self.parts.insert(part, Instant::now());
@@ -35,16 +35,16 @@ impl Told {
 
     /// Parts that have gone. A nameless part goes without notice: one that has sent nothing for `patience` counts as gone,
     /// until it sends again.
-    pub(super) fn gone<'a>(
+    pub(super) fn removed<'a>(
         &'a self,
         engine: &'a NodeEngine,
         patience: Duration,
     ) -> impl Iterator<Item = u64> + 'a {
-        let is_there = move |bits: u64, since: &Instant| {
+        let exists = move |bits: u64, since: &Instant| {
             PartId::from_bits(bits).is_some_and(|part| {
                 engine.has_part(part) && (!part.is_nameless() || since.elapsed() < patience)
             })
         };
-        self.parts.iter().filter(move |(bits, since)| !is_there(**bits, since)).map(|(bits, _)| *bits)
+        self.parts.iter().filter(move |(bits, since)| !exists(**bits, since)).map(|(bits, _)| *bits)
     }
 }
