@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::wire::{Head, Kind};
 
-/// The longest time that one waits; gateways check every [`LOOK`](super::gate::LOOK).
+/// The longest time that one waits; gateways check every [`UPDATE_INTERVAL`](super::gate::UPDATE_INTERVAL).
 const PATIENCE: Duration = Duration::from_millis(5);
 /// An acknowledgement of this fraction of a window is no longer small.
 const PART: u64 = 16;

@@ -28,7 +28,7 @@ impl FullRows {
         Self { any: AtomicBool::new(false), rows: (0..nodes).map(|_| FullRow::default()).collect() }
     }
 
-    /// Number of times that the row was full and got room again. While this equals what [`note`](Self::note) returned, there is
+    /// Number of times that the row was full and got room again. While this equals what [`mark_full`](Self::mark_full) returned, there is
     /// still no room.
     #[inline]
     pub(crate) fn generation(&self, node: NodeId) -> Option<u32> {

@@ -258,7 +258,7 @@ impl<S: Share> Part<S> {
                 return Ok(());
             }
             return self.copying(to.node(), message.len(), |copy| {
-                self.pack_in_new_block(to.node(), &Outgoing::message(route, message).copied(copy), patience)
+                self.pack_new(to.node(), &Outgoing::message(route, message).copied(copy), patience)
             });
         }
         match patience.timeout(self) {
@@ -332,16 +332,11 @@ impl<S: Share> Part<S> {
         if self.lanes.with(|outbox| outbox.pack(Hop::to_node(node), outgoing)).is_ok() {
             return Ok(());
         }
-        self.pack_in_new_block(node, outgoing, patience)
+        self.pack_new(node, outgoing, patience)
     }
 
     /// Packs into a new block to a node: the open one has no room, or none is open.
-    fn pack_in_new_block(
-        &self,
-        node: NodeId,
-        outgoing: &Outgoing<'_>,
-        patience: Patience,
-    ) -> Result<(), SendError> {
+    fn pack_new(&self, node: NodeId, outgoing: &Outgoing<'_>, patience: Patience) -> Result<(), SendError> {
         if self.loaned.get() == Some(node) {
             return Err(SendError::Loaned(node));
         }
