@@ -115,8 +115,8 @@ impl<C: Deref<Target = [AtomicU64]>, const SLOT: usize> Consumer<C, SLOT> {
     pub(crate) fn pop(&mut self) -> Option<Entry> {
         let ([first, second], room) = self.0.slot()?;
         // The first words of the other lines.
-        let lines = room.iter().skip(8 - ENTRY).step_by(8);
-        lines.for_each(|word| prefetch(std::ptr::from_ref(word).cast()));
+        let (_, lines) = room.split_at_checked(8 - ENTRY).unwrap_or_default();
+        lines.chunks(8).for_each(|line| prefetch(line.as_ptr().cast()));
         // Pairs with the store in `Producer::push`.
         let second = second.load(Ordering::Acquire);
         if second >> OFFSET_BITS != self.0.lap {

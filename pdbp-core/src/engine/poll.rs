@@ -29,6 +29,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Progress { worked, next: self.next_deadline() }
     }
 
+    /// Delivers what has arrived, and does nothing else: for hosts that wait for a message. They must also [`poll`](Self::poll), every
+    /// few times and when there is [other work](Self::has_pending_work).
+    #[inline]
+    pub fn poll_arrivals(&mut self, pipes: &mut impl PrivatePipes) -> u32 {
+        self.poll_transport(pipes)
+    }
+
     /// Returns the time of the last poll.
     #[inline]
     pub fn last_poll(&self) -> Time {

@@ -6,14 +6,6 @@
 
 use pdbp_core::id::Time;
 
-/// The time of a poll.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum When {
-    Now,
-    /// The time of the previous poll: this one follows at once, so the clock need not be read again.
-    Again,
-}
-
 /// Counts the time since it was started. It is monotonic.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock(imp::Origin);

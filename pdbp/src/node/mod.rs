@@ -27,7 +27,6 @@ use pdbp_core::umb::{BlockMemory, Space};
 #[cfg(feature = "mpi")]
 pub(crate) use backend::Direct;
 pub use backend::{Backend, BackendError};
-pub(crate) use clock::When;
 #[cfg(feature = "mpi")]
 pub(crate) use devices::knows_devices;
 pub(crate) use devices::pin;

@@ -18,7 +18,7 @@ use pdbp_core::{Bell, Delivery, Engine, Event, Routing};
 use pdbp_local::Doorbell;
 
 use super::backend::Body;
-use super::clock::{Clock, When};
+use super::clock::Clock;
 use super::full_rows::FullRows;
 use super::pipes::{Pipe, Sink};
 use super::released::Released;
@@ -36,6 +36,10 @@ pub(crate) type NodeEngine = Engine<'static, Backend, Memory, Choice>;
 /// Rows of PTA per node beyond the setting `parts`. Counted whether or not a node has a monitor, trunks or parts without a name,
 /// since the table is the same on all nodes.
 pub(crate) const OWN_ROWS: usize = 3;
+
+/// How often a waiting part checks for arrivals between two looks at anything else, all under one lock of the engine. Each takes a
+/// third of a poll. Half a round trip of 8 bytes over shared memory takes 0.30 µs instead of 0.32.
+const ARRIVAL_CHECKS: u32 = 4;
 
 /// What a poll did, and when.
 pub(crate) struct Turn {
@@ -352,21 +356,52 @@ impl Shared {
 
     /// Polls the engine. Returns how much it did, and when it wants to be polled again.
     pub(crate) fn poll_with(&self, engine: &mut NodeEngine) -> Turn {
-        self.poll_as(engine, None, When::Now)
+        self.poll_as(engine, None)
     }
 
     /// As [`poll_with`](Self::poll_with), by a part.
-    pub(crate) fn poll_as(&self, engine: &mut NodeEngine, own: Option<Own<'_>>, when: When) -> Turn {
+    pub(crate) fn poll_as(&self, engine: &mut NodeEngine, own: Option<Own<'_>>) -> Turn {
         let began = self.trace.as_ref().map(NodeTrace::begin);
-        let polled = self.poll_engine(engine, own, when);
+        let polled = self.poll_engine(engine, own);
         if let (Some(trace), Some(began)) = (&self.trace, began) {
             trace.polled(engine, began, polled.worked);
         }
         polled
     }
 
+    /// Delivers what has arrived, checking a few times, for a part that waits and polls in between; see [`Engine::poll_arrivals`].
+    pub(crate) fn poll_arrivals(&self, engine: &mut NodeEngine, own: Own<'_>) -> u32 {
+        if engine.has_pending_work() || self.trace.is_some() {
+            return self.poll_as(engine, Some(own)).worked;
+        }
+        let mut sink = Sink { shared: self, own: own.pipe, flush_wanted: false };
+        let worked = (0..ARRIVAL_CHECKS)
+            .map(|_| engine.poll_arrivals(&mut sink))
+            .find(|worked| *worked > 0)
+            .unwrap_or(0);
+        if sink.flush_wanted {
+            // The next poll flushes.
+            self.flushes.fetch_add(1, Ordering::Release);
+        }
+        if worked > 0 {
+            self.record_progress();
+        }
+        worked
+    }
+
+    /// Records that a poll did something.
+    #[inline]
+    fn record_progress(&self) {
+        // Only a hint (see `Part::is_stalled`), so relaxed ordering is enough. Written only under the engine's lock, so no
+        // count is lost.
+        self.productive_polls
+            .store(self.productive_polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        // A task that waits for room looks once more under the engine's lock, so no fence is needed.
+        self.tasks.mark_due(&self.room_waiters);
+    }
+
     #[inline(always)]
-    fn poll_engine(&self, engine: &mut NodeEngine, own: Option<Own<'_>>, when: When) -> Turn {
+    fn poll_engine(&self, engine: &mut NodeEngine, own: Option<Own<'_>>) -> Turn {
         self.released.release(engine, own.map(|own| own.runs));
         // Checking first is cheaper: `pop` on an empty queue has a fence.
         while !self.rooms.is_empty()
@@ -374,7 +409,7 @@ impl Shared {
         {
             engine.release_room(room);
         }
-        let now = if when == When::Now { self.now() } else { engine.last_poll() };
+        let now = self.now();
         let mut sink = Sink { shared: self, own: own.and_then(|own| own.pipe), flush_wanted: false };
         let mut progress = engine.poll(now, &mut sink);
         let all = sink.flush_wanted;
@@ -399,12 +434,7 @@ impl Shared {
             progress.worked += worked;
         }
         if progress.worked > 0 {
-            // Only a hint (see `Part::is_stalled`), so relaxed ordering is enough. Written only under the engine's lock, so no
-            // count is lost.
-            self.productive_polls
-                .store(self.productive_polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-            // A task that waits for room looks once more under the engine's lock, so no fence is needed.
-            self.tasks.mark_due(&self.room_waiters);
+            self.record_progress();
         }
         // Released blocks make room as well, but do not count as something done.
         self.full_rows.update(engine);

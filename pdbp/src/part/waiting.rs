@@ -7,7 +7,7 @@ use pdbp_core::id::NodeId;
 
 use super::{Part, Share, Target, is_internal};
 use crate::error::RecvError;
-use crate::node::{NodeEngine, Own, Pipe, Turn, Waiter, When};
+use crate::node::{NodeEngine, Own, Pipe, Turn, Waiter};
 
 /// Consecutive polls that find nothing, after which a part yields if there are more nodes than processors. Measured with 4 and 8 nodes on
 /// 2 cores: with 1, all wait for the scheduler (n↔n 20 to 30 % slower, 1→n and n→1 by half), with and without progress threads.
@@ -16,12 +16,15 @@ const IDLE_POLLS: u32 = 6;
 impl<S: Share> Part<S> {
     /// Lets the node make progress, unless another thread is polling it.
     pub(crate) fn poll(&self) -> u32 {
-        self.poll_when(When::Now)
+        let polled = self.shared().try_engine().map(|mut engine| self.poll_with(&mut engine).worked);
+        self.record_poll(polled.unwrap_or(0))
     }
 
-    fn poll_when(&self, when: When) -> u32 {
-        let polled = self.shared().try_engine().map(|mut engine| self.poll_at(&mut engine, when).worked);
-        self.record_poll(polled.unwrap_or(0))
+    /// Delivers what has arrived, between two calls of [`poll`](Self::poll).
+    fn poll_arrivals(&self) -> u32 {
+        let shared = self.shared();
+        let worked = shared.try_engine().map(|mut engine| shared.poll_arrivals(&mut engine, self.own()));
+        self.record_poll(worked.unwrap_or(0))
     }
 
     /// Records how much a poll has done, and yields after many that did nothing.
@@ -42,16 +45,15 @@ impl<S: Share> Part<S> {
     }
 
     pub(crate) fn poll_with(&self, engine: &mut NodeEngine) -> Turn {
-        self.poll_at(engine, When::Now)
-    }
-
-    fn poll_at(&self, engine: &mut NodeEngine, when: When) -> Turn {
         let shared = self.shared();
         self.polled.set(true);
         // Written only under the engine's lock, so no count is lost.
         shared.polls.store(shared.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        let own = Own { lanes: &self.lanes, runs: &self.runs, pipe: self.bound_pipe() };
-        shared.poll_as(engine, Some(own), when)
+        shared.poll_as(engine, Some(self.own()))
+    }
+
+    fn own(&self) -> Own<'_> {
+        Own { lanes: &self.lanes, runs: &self.runs, pipe: self.bound_pipe() }
     }
 
     /// Sends what this part has packed without waiting for its blocks to fill. A block with an outstanding [loan](super::Sender::loan)
@@ -127,7 +129,7 @@ impl<S: Share> Part<S> {
     ) -> Result<R, RecvError> {
         let mut waiter = Waiter::new(timeout, self.shared());
         loop {
-            let worked = self.poll_when(if waiter.keeps_polling() { When::Again } else { When::Now });
+            let worked = if waiter.keeps_polling() { self.poll_arrivals() } else { self.poll() };
             if let Some(result) = attempt(self)? {
                 return Ok(result);
             }

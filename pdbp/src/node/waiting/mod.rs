@@ -58,8 +58,8 @@ const SHORTEST_NAP: Duration = Duration::from_micros(50);
 /// two polls, and delays anything that arrives meanwhile.
 const SPINS: u32 = 32;
 const CROWDED_SPINS: u32 = 8;
-/// Of consecutive polls, one in this many reads the clock, which costs a tenth of a poll.
-const POLLS_PER_CLOCK_READ: u32 = 4;
+/// Of consecutive polls, one in this many does all work and reads the clock; the others only deliver what has arrived.
+const POLLS_PER_FULL_POLL: u32 = 4;
 /// Yields before a thread sleeps with more nodes than processors: what it waits for needs this processor.
 const CROWDED_YIELDS: u32 = 48;
 
@@ -182,7 +182,7 @@ pub(crate) struct Waiter {
 
 #[derive(Clone, Copy)]
 struct Clock {
-    /// When it was first read, after at most [`POLLS_PER_CLOCK_READ`] looks, and when last.
+    /// When it was first read, after at most [`POLLS_PER_FULL_POLL`] looks, and when last.
     started: Instant,
     now: Instant,
     /// When the thread began to read it between its polls.
@@ -241,7 +241,7 @@ impl Waiter {
         if self.interrupted {
             return true;
         }
-        if self.clock.is_none() && self.checks < POLLS_PER_CLOCK_READ && !self.timeout.is_zero() {
+        if self.clock.is_none() && self.checks < POLLS_PER_FULL_POLL && !self.timeout.is_zero() {
             self.checks += 1;
             return false;
         }
@@ -283,10 +283,10 @@ impl Waiter {
         }
     }
 
-    /// Whether the thread polls again at once, without reading the clock. It has polled before it began to wait.
+    /// Whether the thread checks for arrivals next, and for nothing else. It has polled before it began to wait.
     pub(crate) fn keeps_polling(&self) -> bool {
         let is_early = self.rounds <= self.spins() && self.sleeping_since.is_none();
-        is_early && (self.clock.is_none() || !self.rounds.is_multiple_of(POLLS_PER_CLOCK_READ))
+        is_early && (self.clock.is_none() || !self.rounds.is_multiple_of(POLLS_PER_FULL_POLL))
     }
 
     /// Whether the thread has polled long enough, and now sleeps between polls.
