@@ -55,8 +55,9 @@ struct Output {
     file: Option<File>,
     /// Where the next event goes: the offset of the array's end.
     end: u64,
-    /// The number of events that the file still takes.
+    /// The number of events that the file still takes, and how many of them must be rare ones.
     left: usize,
+    reserve: usize,
     dropped: u64,
 }
 
@@ -88,7 +89,14 @@ impl Output {
         let end = text.len() as u64;
         text.push_str("\n]\n");
         file.write_all(text.as_bytes())?;
-        Ok(Self { path: path.to_path_buf(), file: Some(file), end, left: most, dropped: 0 })
+        Ok(Self {
+            path: path.to_path_buf(),
+            file: Some(file),
+            end,
+            left: most,
+            reserve: most / 64,
+            dropped: 0,
+        })
     }
 
     /// Overwrites the end of the array with the rings' events, followed by a new end, in one write.
@@ -98,7 +106,8 @@ impl Output {
             let (records, lost) = ring.take();
             dropped += lost;
             for record in records {
-                if self.left == 0 {
+                let reserve = if record.what.is_rare() { 0 } else { self.reserve };
+                if self.left <= reserve {
                     dropped += 1;
                     continue;
                 }

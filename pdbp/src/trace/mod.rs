@@ -3,7 +3,8 @@
 //! With the setting `trace` each node keeps a ring of the latest events, and one thread of the process writes them to the file
 //! several times per second. The file is a complete JSON array after each write, so it can be opened however the program ended;
 //! only events since the last write are missing. The rings bound memory and `trace_events` bounds the file; events without room are
-//! counted, and the count is the last entry of the file.
+//! counted, and the count is the last entry of the file. A 64th of the file is for parts that come and go and nodes that fail and
+//! return, so that a long trace still shows them.
 //!
 //! Every node is a process of the trace, with these tracks:
 //! * *polls* that did work;
@@ -77,6 +78,8 @@ pub(crate) struct Ring {
 #[derive(Default)]
 struct Events {
     records: VecDeque<Record>,
+    /// Those that others must not displace.
+    rare: VecDeque<Record>,
     dropped: u64,
 }
 
@@ -93,20 +96,23 @@ impl Ring {
         self.clock.now()
     }
 
-    /// Records an event, replacing the oldest if there is no room.
+    /// Records an event, replacing the oldest of its kind if there is no room.
     fn push(&self, at: u64, what: TraceEvent) {
         let mut events = self.lock();
-        if events.records.len() == self.most {
-            events.records.pop_front();
-            events.dropped += 1;
+        let Events { records, rare, dropped } = &mut *events;
+        let records = if what.is_rare() { rare } else { records };
+        if records.len() == self.most {
+            records.pop_front();
+            *dropped += 1;
         }
-        events.records.push_back(Record { at, what });
+        records.push_back(Record { at, what });
     }
 
     /// Takes the events, and the number of events lost before them.
     fn take(&self) -> (VecDeque<Record>, u64) {
-        let mut events = self.lock();
-        (std::mem::take(&mut events.records), std::mem::take(&mut events.dropped))
+        let mut events = std::mem::take(&mut *self.lock());
+        events.rare.append(&mut events.records);
+        (events.rare, events.dropped)
     }
 }
 

@@ -132,6 +132,13 @@ pub(super) enum TraceEvent {
     },
 }
 
+impl TraceEvent {
+    /// Whether it is one of the few events by which a run is understood: they stay when the many others have no room.
+    pub(super) fn is_rare(&self) -> bool {
+        matches!(self, Self::Part { .. } | Self::Failed { .. } | Self::Restored { .. })
+    }
+}
+
 /// What happened, and when, in nanoseconds since midnight.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Record {
