@@ -95,8 +95,7 @@ impl core::fmt::Display for Disagreement {
         let Self { peer, setting, own, theirs } = self;
         write!(
             f,
-            "`{setting}` is {own} here and {theirs} at {peer}, so that the two cannot talk; give all nodes the same and start \
-             again"
+            "`{setting}` is {own} here but {theirs} at {peer}; give all nodes the same value and restart them"
         )
     }
 }
@@ -221,7 +220,7 @@ mod tests {
         let disagreement = Disagreement { peer: node(2), setting: Setting::StreamPipes, own: 8, theirs: 4 };
         assert_eq!(
             std::format!("{disagreement}"),
-            "`stream_pipes` is 8 here and 4 at node2, so that the two cannot talk; give all nodes the same and start again"
+            "`stream_pipes` is 8 here but 4 at node2; give all nodes the same value and restart them"
         );
     }
 }

@@ -51,10 +51,10 @@ pub(crate) fn disagree() -> Result<(), String> {
         let grid = || builder().routing(Routing::Grid);
         let what = message(if first { grid() } else { builder() }.start());
         let [own, other] = if first { ["grid", "direct"] } else { ["direct", "grid"] };
-        assert!(what.contains(&format!("`routing` is {own} here and {other} at node")), "{what}");
+        assert!(what.contains(&format!("`routing` is {own} here but {other} at node")), "{what}");
         let what = message(grid().set("masters", if first { "2" } else { "3" }).start());
         let [own, other] = if first { [2, 3] } else { [3, 2] };
-        assert!(what.contains(&format!("`masters` is {own} here and {other} at node")), "{what}");
+        assert!(what.contains(&format!("`masters` is {own} here but {other} at node")), "{what}");
     }
     let mut options = Options::new(1 << 20, 4096);
     options.hosts = if first { Hosts::Detected } else { Hosts::Coloured(1) };

@@ -244,7 +244,7 @@ fn what_cannot_be_is_said() {
     says(Scenario::new(2).give_up(us(10)), "choose a longer give_up");
     says(Scenario::new(2).traffic(Traffic::uniform().size(8)), "let them have 24 to");
     says(Scenario::new(2).traffic(Traffic::hot_spot(5, 100)), "name one below 2");
-    says(Scenario::new(2).body(100), "blocks of 100 bytes");
+    says(Scenario::new(2).body(100), "block size of 100 bytes");
     assert!(matches!(Scenario::new(2).loss(-1.0).run(1), Err(ScenarioError::Share("loss", _))));
 }
 
