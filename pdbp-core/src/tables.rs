@@ -84,7 +84,7 @@ impl core::fmt::Display for Name {
     }
 }
 
-/// Whether a terminal or log obeys the character instead of showing it: stages Unicode's control characters those that separate lines
+/// Whether a terminal or log obeys the character instead of showing it: besides Unicode's control characters those that separate lines
 /// and paragraphs, and those that set the direction of text.
 fn is_control(c: char) -> bool {
     c.is_control() || matches!(c, '\u{200E}' | '\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}')

@@ -1,4 +1,4 @@
-//! WakerList tasks, under loom: in every interleaving the task either sees what arrives or is woken.
+//! Waiting tasks, under loom: in every interleaving the task either sees what arrives or is woken.
 
 #[path = "../src/sync/tasks.rs"]
 #[allow(dead_code, unreachable_pub)]

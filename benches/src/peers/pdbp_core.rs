@@ -29,7 +29,7 @@ pub struct Allocation {
     pub row: u32,
     /// Real elements of a row at the start (m).
     pub initial: u32,
-    /// Blocks for rows, stages those for control messages.
+    /// Blocks for rows, besides those for control messages.
     pub blocks: u32,
 }
 

@@ -97,7 +97,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Endpoint<'a, 
         stream.flush(&mut self.engine);
     }
 
-    /// RingState a stream. Returns whether it is over; if not, call again after a poll.
+    /// Ends a stream. Returns whether it is over; if not, call again after a poll.
     ///
     /// # Errors
     /// See [`StreamError`]; the stream is then over.

@@ -342,7 +342,7 @@ impl Acceptor {
         self.call_failed(handshake.target(), handshake.unreachable());
     }
 
-    /// Notes that a call has failed; `unreachable` is the error that showed that the address is unreachable, if any.
+    /// Notes that a call has failed; `unreachable` is the error that showed that nobody is there, if any.
     fn call_failed(&mut self, node: Option<usize>, unreachable: Option<ErrorKind>) {
         let call = node.and_then(|node| Some((node, self.calls.get(node)?)));
         if let Some((members, (node, call))) = self.shared.members.get().zip(call) {

@@ -44,7 +44,7 @@ pub(super) struct Handshake {
     wants_roster: bool,
     /// The roster to send when it asks.
     roster: Option<Vec<u8>>,
-    /// The error that showed, on a call, that unreachable is there.
+    /// The error that showed, on a call, that the address is unreachable.
     unreachable: Option<ErrorKind>,
 }
 

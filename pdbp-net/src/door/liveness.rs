@@ -76,7 +76,7 @@ impl Liveness {
         }
     }
 
-    /// Notes that a call to the process of that incarnation has failed; `unreachable` is the error that showed that the address is unreachable, if any.
+    /// Notes that a call to the process of that incarnation has failed; `unreachable` is the error that showed that nobody is there, if any.
     pub(super) fn call_failed(&self, node: usize, incarnation: u64, unreachable: Option<ErrorKind>) {
         let Some(known) = self.0.get(node) else { return };
         let needs_probe = known.probe.swap(false, Ordering::AcqRel);

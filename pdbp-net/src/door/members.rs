@@ -302,7 +302,7 @@ impl Members {
             || self.is_evicted(node)
     }
 
-    /// Notes that a call to the process of that incarnation has failed; `unreachable` is the error that showed that the address is unreachable, if any.
+    /// Notes that a call to the process of that incarnation has failed; `unreachable` is the error that showed that nobody is there, if any.
     pub(super) fn call_failed(&self, node: usize, incarnation: u64, unreachable: Option<ErrorKind>) {
         self.liveness.call_failed(node, incarnation, unreachable);
         if self.liveness.is_dead(node, incarnation) {

@@ -28,13 +28,13 @@ impl Group {
     /// Cluster::local(4)?.run(|node| {
     ///     let mut all = Group::of_nodes(&node, "all", Duration::from_secs(60)).unwrap();
     ///     let mut here = all.local().unwrap(); // of all four: these are threads of one process
-    ///     let mut hash = [1];
-    ///     here.all_reduce(&mut hash, Sum).unwrap();
-    ///     assert_eq!(hash, [4]);
+    ///     let mut sum = [1];
+    ///     here.all_reduce(&mut sum, Sum).unwrap();
+    ///     assert_eq!(sum, [4]);
     ///
     ///     let mut half = all.split(all.rank() as u64 / 2).unwrap();
-    ///     half.all_reduce(&mut hash, Sum).unwrap();
-    ///     assert_eq!((half.rank(), hash), (all.rank() % 2, [8]));
+    ///     half.all_reduce(&mut sum, Sum).unwrap();
+    ///     assert_eq!((half.rank(), sum), (all.rank() % 2, [8]));
     /// });
     /// # Ok::<(), pdbp::StartError>(())
     /// ```

@@ -70,7 +70,7 @@ pub struct Backend {
     pub(crate) fabric: Option<Arc<crate::fabric::Fabric>>,
 }
 
-/// What MPI carries itself, stages the blocks.
+/// What MPI carries itself, besides the blocks.
 #[cfg(feature = "mpi")]
 #[derive(Clone, Debug)]
 pub(crate) struct Direct {

@@ -116,7 +116,7 @@ impl<S: Share> Part<S> {
         self.wait_on(self.pipe().ok(), Self::is_alone, timeout, Vec::new(), missing, attempt)
     }
 
-    /// Polls until `attempt`, which need not poll itself, returns a value, or waiting is `is_hopeless`. The thread sleeps only while `pipe` is
+    /// Polls until `attempt`, which need not poll itself, returns a value, or the wait `is_hopeless`. The thread sleeps only while `pipe` is
     /// empty.
     pub(super) fn wait_on<'p, R>(
         &'p self,

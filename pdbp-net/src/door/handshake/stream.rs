@@ -1,4 +1,4 @@
-//! Reading from and the writing of a handshake: the bytes of a connection.
+//! Reading and writing of a handshake: the bytes of a connection.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;

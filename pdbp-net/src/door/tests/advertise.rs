@@ -87,7 +87,7 @@ fn processes_are_called_where_they_advertise() {
         until_all_are_connected(&mut nets);
         // Two have joined, and both have called for a link.
         assert!(founders.calls() >= 4, "{} calls of the founder, open: {open}", founders.calls());
-        assert!(firsts.calls() >= 1, "unreachable has called the first where it advertises, open: {open}");
+        assert!(firsts.calls() >= 1, "nobody has called the first where it advertises, open: {open}");
     }
 }
 
