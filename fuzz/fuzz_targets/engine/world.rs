@@ -181,7 +181,8 @@ impl<T: Transport> World<T> {
             Operation::Flush { node: i } => {
                 self.nodes[i].iter_mut().for_each(|node| node.endpoint.flush());
             }
-            Operation::Poll { node: i } => {
+            // Endpoints have one way to poll.
+            Operation::Poll { node: i } | Operation::PollArrivals { node: i } => {
                 self.poll(i);
                 self.now = self.now.after(10);
             }

@@ -70,8 +70,13 @@ fn case(seed: u64, routing: Routing) -> (Setup, Vec<Operation>) {
     let operation = |random: &mut Random| {
         let [a, b, c, d, chance, patience, ..] = random.next().to_le_bytes();
         let operation = Operation::decode([if chance < busy { BUSY } else { a }, b, c, d], setup.nodes);
-        let empties =
-            matches!(operation, Operation::Poll { .. } | Operation::Read { .. } | Operation::Release { .. });
+        let empties = matches!(
+            operation,
+            Operation::Poll { .. }
+                | Operation::PollArrivals { .. }
+                | Operation::Read { .. }
+                | Operation::Release { .. }
+        );
         let harmless = !operation.is_hostile() || matches!(operation, Operation::Garble { .. });
         Some(operation).filter(|_| harmless && (!empties || patience >= slow))
     };

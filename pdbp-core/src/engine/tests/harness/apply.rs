@@ -33,6 +33,14 @@ impl Cluster {
                 self.poll(node);
                 self.now = self.now.after(10);
             }
+            Operation::PollArrivals { node } => {
+                if let Some(host) = self.hosts[node].as_mut()
+                    && !host.engine.has_pending_work()
+                {
+                    host.engine.poll_arrivals(&mut host.pipes);
+                    self.check(node);
+                }
+            }
             Operation::Read { node, part, count, keep } => self.read(node, part, count, keep),
             Operation::Release { node } => self.release(node),
             Operation::Segment { node: i, source, to, dest, length, last } => {

@@ -38,6 +38,10 @@ pub enum Operation {
     Poll {
         node: usize,
     },
+    /// A waiting host checks for arrivals alone.
+    PollArrivals {
+        node: usize,
+    },
     Read {
         node: usize,
         part: u16,
@@ -124,7 +128,8 @@ impl Operation {
             64..76 => Self::PushSet { node, source, length: length.min(200), mask: b | 1 },
             76..100 => Self::Submit { node, to, urgent: b & 4 != 0 },
             100..106 => Self::Flush { node },
-            106..160 => Self::Poll { node },
+            106..146 => Self::Poll { node },
+            146..160 => Self::PollArrivals { node },
             160..180 => Self::Read { node, part: source, count: usize::from(c) % 8, keep: b & 4 != 0 },
             180..196 => Self::Release { node },
             196..216 => Self::Segment { node, source, to, dest, length, last: b & 0x0C == 0x0C },
