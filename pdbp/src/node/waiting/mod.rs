@@ -55,8 +55,8 @@ const LONGEST_NAP: Duration = Duration::from_millis(16);
 /// Shortest sleep of a thread that polls for all, whatever is due.
 const SHORTEST_NAP: Duration = Duration::from_micros(50);
 /// Polls before the first yield. If each node has its own processor, they take longer than most answers do. A yield takes as long as
-/// two polls, and delays anything that arrives meanwhile.
-const SPINS: u32 = 32;
+/// two polls, and delays anything that arrives meanwhile. They also delay the sleep of a thread whose peer waits for this processor.
+const SPINS: u32 = 24;
 const CROWDED_SPINS: u32 = 8;
 /// Of consecutive polls, one in this many does all work and reads the clock; the others only deliver what has arrived.
 const POLLS_PER_FULL_POLL: u32 = 4;
