@@ -375,10 +375,8 @@ impl Shared {
             return self.poll_as(engine, Some(own)).worked;
         }
         let mut sink = Sink { shared: self, own: own.pipe, flush_wanted: false };
-        let worked = (0..ARRIVAL_CHECKS)
-            .map(|_| engine.poll_arrivals(&mut sink))
-            .find(|worked| *worked > 0)
-            .unwrap_or(0);
+        let mut check = || engine.poll_arrivals(&mut sink);
+        let worked = (0..ARRIVAL_CHECKS).map(|_| check()).find(|worked| *worked > 0).unwrap_or(0);
         if sink.flush_wanted {
             // The next poll flushes.
             self.flushes.fetch_add(1, Ordering::Release);

@@ -375,10 +375,8 @@ fn left(node: &Node) {
         let mut data = vec![0u32; 9000];
         let error = all.all_reduce(&mut data, Sum).unwrap_err();
         assert_eq!(error, GroupError::Lost { rank: gone, address: format!("left#{gone}@node{gone}") });
-        assert!(
-            error.to_string().contains(&format!("left#{gone}@node{gone}, has left or failed")),
-            "{error}"
-        );
+        let text = error.to_string();
+        assert!(text.contains(&format!("left#{gone}@node{gone}, has left or failed")), "{text}");
         assert_eq!(all.barrier(), Err(error));
     }
     together(node);
