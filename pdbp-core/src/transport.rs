@@ -6,9 +6,10 @@
 //! * All blocks submitted on a failed link come back before the link is restored. [`Op::Return`] of a block that arrived over the
 //!   old link is accepted and has no effect on the peer.
 //! * Between two failures, a link is in one *session*, whose number both ends agree on. A block submitted in one session never
-//!   arrives in another, and session numbers increase even across the restart of a node. [`Transport::session`] returns the first
-//!   number; [`Completion::PeerRestored`] reports the later ones. Engines write the number into every block and refuse blocks of
-//!   other sessions, so a transport that breaks this rule loses messages, but an old block never passes for a new one.
+//!   arrives in another, and session numbers increase even across the restart of a node (after the last one comes 0).
+//!   [`Transport::session`] returns the first number; [`Completion::PeerRestored`] reports the later ones. Engines write the number
+//!   into every block and refuse blocks of other sessions, so a transport that breaks this rule loses messages, but an old block
+//!   never passes for a new one.
 //! * [`Transport::submit`] takes the operation or hands it back; nothing is lost.
 //! * [`Op::Return`] is never refused as [`Reason::Busy`]: a block being returned has nowhere else to go.
 //! * While fewer than [`Transport::capacity`] blocks are submitted to a peer and not complete, [`Op::Send`] never depends on the

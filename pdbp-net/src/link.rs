@@ -3,7 +3,8 @@
 //! Blocks are numbered from 0 in each session. The sender keeps each until the peer reports that it lies in a block posted for it. A new
 //! connection begins with both ends stating their session and how many blocks of it they have taken; the sender resumes
 //! from there, so nothing is lost or delivered twice. An end that has given the session up, for want of a connection, names the
-//! next one instead. The other end then gives its own up, and both start afresh in the session with the greater number.
+//! next one instead. The other end then gives its own up, and both start afresh in the session with the greater number (after the last
+//! number comes 0).
 //!
 //! ```text
 //!            Open{s} = own                    all blocks are back, PeerFailed said
@@ -269,7 +270,7 @@ impl<S: Read + Write> Link<S> {
         let (session, (taken, room)) = match (self.state, self.next_session) {
             (State::Up, _) => (self.session, self.incoming.acknowledgement()),
             (_, Some(next)) => (next, (0, 0)),
-            _ => (self.session.saturating_add(1), (0, 0)),
+            _ => (self.session.wrapping_add(1), (0, 0)),
         };
         let open = frame(Kind::Open, session.into(), taken, usize::try_from(room - taken).unwrap_or(0));
         self.connection = Some(Connection::new(socket, protocol.framing(self.limits.longest), open));
@@ -435,7 +436,7 @@ impl<S: Read + Write> Link<S> {
     fn open(&mut self, head: Head, ring: &mut Ring) -> Result<(), Malformed> {
         let Some(connection) = &mut self.connection else { return Ok(()) };
         let theirs = u32::try_from(head.number).unwrap_or(u32::MAX);
-        let agreed = theirs.max(connection.offered);
+        let agreed = newer(theirs, connection.offered);
         // Counts of another session are void: the peer has taken and posted nothing in this one yet, and will report when it has.
         let (taken, room) = if theirs == agreed { (head.taken, u64::from(head.room)) } else { (0, 0) };
         connection.opened = true;
@@ -466,6 +467,17 @@ impl<S: Read + Write> Link<S> {
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn cut(&mut self, ring: &mut Ring) {
         self.drop_connection(ring);
+    }
+}
+
+/// Of two sessions the one that follows the other: after the last number comes 0, so that a peer that names a great one leaves some to those
+/// that come after it. Both ends find the same.
+fn newer(one: u32, other: u32) -> u32 {
+    const HALF: u32 = 1 << 31;
+    match one.wrapping_sub(other) {
+        HALF => one.max(other),
+        ahead if ahead < HALF => one,
+        _ => other,
     }
 }
 

@@ -50,14 +50,16 @@ proptest! {
     }
 
     /// When ends give the link up, each block comes back once: as sent if the peer surely has it, else as failed. Later ones
-    /// travel in a session on which both ends agree.
+    /// travel in a session on which both ends agree, whatever number a peer has given the one before.
     #[test]
     fn what_is_in_doubt_comes_back(
         settings in [any_setting(), any_setting()],
         operations in prop::collection::vec(operation(true), 0..400),
         caller in any_caller(),
+        session in prop_oneof![Just(0), u32::MAX - 2..=u32::MAX],
     ) {
         let mut world = World::new(settings);
+        world.begin_at(session);
         operations.iter().for_each(|operation| world.run(operation));
         world.settle(caller);
         world.has_all_or_back();
@@ -211,6 +213,26 @@ fn malformed_frames_of_a_peer_without_a_session_are_counted_however_many() {
         assert!(!end.poll());
         assert_eq!(end.link.stats().malformed, connection);
     }
+}
+
+/// Any process that knows the token can name the last number; those that have its place after it begin with the first ones.
+#[test]
+fn after_the_last_session_comes_the_first() {
+    let mut end = End::new(0, Instant::now(), PLAIN);
+    let mut sessions = Vec::new();
+    for theirs in [1 << 31, u32::MAX, 1, 1] {
+        let [mine, mut other] = Pipe::pair(1000, 1000);
+        end.link.replace("127.0.0.1:1".parse().unwrap(), u64::from(theirs), &mut end.ring);
+        while end.poll() {}
+        end.link.connect(mine, Protocol::Tcp, &mut end.ring);
+        other.write_all(&frame(Kind::Open, theirs.into(), 0, 3).to_bytes()).unwrap();
+        while end.poll() {}
+        let mut bytes = [0; HEAD];
+        other.read_exact(&mut bytes).unwrap();
+        let own = Head::from_bytes(&bytes, 1000).unwrap().number;
+        sessions.push((own, end.link.session, end.link.is_up()));
+    }
+    assert_eq!(sessions, [(1, 1 << 31, true), ((1 << 31) + 1, u32::MAX, true), (0, 1, true), (2, 2, true)]);
 }
 
 /// A process that is known to have ended is not reported as restored, even if it opened a connection before.

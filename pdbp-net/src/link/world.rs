@@ -187,7 +187,8 @@ impl End {
             }
             Completion::PeerRestored { session, .. } => {
                 assert!(std::mem::replace(&mut self.is_down, false), "restored, and was not down");
-                assert!(session > self.session, "session {session} after {}", self.session);
+                let is_later = session != self.session && newer(session, self.session) == session;
+                assert!(is_later, "session {session} after {}", self.session);
                 self.session = session;
             }
         }
@@ -252,6 +253,12 @@ impl World {
     pub(crate) fn new(settings: [Setting; 2]) -> Self {
         let now = Instant::now();
         Self { ends: [0u16, 1].map(|index| End::new(index, now, settings[usize::from(index)])), now }
+    }
+
+    /// As if the ends were in this session.
+    #[cfg(test)]
+    pub(crate) fn begin_at(&mut self, session: u32) {
+        self.ends.iter_mut().for_each(|end| (end.link.session, end.session) = (session, session));
     }
 
     pub(crate) fn run(&mut self, operation: &Operation) {
