@@ -20,16 +20,12 @@ use super::checks::CHECK_INTERVAL;
 use super::lanes::{LaneId, PLAIN, Source};
 use super::table::Holder;
 use super::tasks::State;
-use super::{Flaw, Known, Pool, Processor, Refusal, Share, TaskError, Waits};
+use super::{Flaw, Known, Pool, Processor, Share, TaskError, Waits};
 
 /// A processor is given about this much work at a time. With less, commands that end at once would pass from thread to thread one by one.
 const BATCH: Duration = Duration::from_millis(8);
 /// Tasks of kinds that take longer are handed out only when they are needed.
 const LONG: Duration = Duration::from_millis(100);
-/// Stray messages after which a processor is ignored.
-const STRAYS: u32 = 100;
-/// The most refusals that are kept.
-const REFUSALS: usize = 100;
 
 impl Pool {
     /// Registers a processor with the functions that it knows and what its node offers. If its functions differ from the pool's it is refused,
@@ -434,39 +430,6 @@ impl Pool {
             gpus,
             input: entry.input.bytes()?.clone(),
         })
-    }
-
-    /// Counts a message that could not be decoded.
-    pub fn malformed(&mut self, processor: Processor) {
-        self.counts.malformed += 1;
-        self.count_stray(processor);
-    }
-
-    /// Counts a message that no pool can have caused: for a task that never existed, for an attempt that was never handed out, or malformed.
-    pub(super) fn count_stray(&mut self, processor: Processor) {
-        let strays = self.strays.entry(processor).or_default();
-        *strays += 1;
-        if *strays >= STRAYS {
-            self.leave(processor);
-            self.refuse(
-                processor,
-                format!(
-                    "{STRAYS} of its messages were malformed, or concerned tasks that it was never given"
-                ),
-            );
-        }
-    }
-
-    /// Whether a processor is ignored.
-    #[cfg(feature = "net")]
-    pub(crate) fn is_refused(&self, processor: Processor) -> bool {
-        self.banned.contains(&processor)
-    }
-
-    pub(crate) fn refuse(&mut self, processor: Processor, why: String) {
-        if self.banned.insert(processor) && self.refusals.len() < REFUSALS {
-            self.refusals.push(Refusal { processor, why });
-        }
     }
 }
 

@@ -32,6 +32,7 @@ mod ready;
 #[cfg(feature = "metrics")]
 pub(crate) mod seen;
 mod spans;
+mod strays;
 mod submit;
 mod table;
 mod tasks;

@@ -190,3 +190,25 @@ fn who_says_that_it_goes_is_not_forgiven_by_that() {
     pool.lose_node(HONEST.node);
     assert_eq!(given(&mut pool, HONEST).attempt, 1);
 }
+
+/// A node can attach as many parts as it likes, and send nonsense through each.
+#[test]
+fn nonsense_of_ever_new_senders_takes_no_memory_and_that_of_a_refused_one_no_time() {
+    let (mut pool, _) = pool();
+    let from = |number| Processor { number, ..HOSTILE };
+    // Who has sent more than others is not forgotten for their sake.
+    (0..99).for_each(|_| pool.malformed(HONEST));
+    for number in 0..200_000 {
+        pool.malformed(from(number));
+        assert!(pool.noted().0 <= 10_000, "{number}");
+    }
+    pool.malformed(HONEST);
+    assert_eq!(pool.refusals().len(), 1);
+    for number in 0..200_000 {
+        assert!(!pool.hello(from(number), 8, Resources::none()));
+        assert!(pool.noted().1 <= 100_000, "{number}");
+    }
+    let (mut pool, _) = self::pool();
+    (0..1000).for_each(|_| pool.malformed(HOSTILE));
+    assert_eq!((pool.noted(), pool.counts().malformed), ((0, 1), 1000), "it is given up once");
+}
