@@ -40,6 +40,12 @@ impl Shared {
         others.map(|lanes| lanes.flush(engine, due)).sum()
     }
 
+    /// Submits all open blocks of other parts than the one with the lanes `own`, in every mode: a part is waiting for one of them.
+    pub(crate) fn flush_all(&self, engine: &mut NodeEngine, own: &Lanes) -> u32 {
+        let now = engine.last_poll();
+        self.flush_others(engine, now, true, Some(own))
+    }
+
     /// How long no thread need poll after this turn if nothing happens; `None` means until something happens. Parts that open a
     /// block ring the bell.
     pub(super) fn due(&self, turn: &Turn) -> Option<Duration> {

@@ -79,6 +79,9 @@ const FREEING: Duration = Duration::from_secs(1);
 ///   room for copies, and so does a part whose pipe is full (`pipe_depth`, 64 unread deliveries).
 /// * A part that blocks in [`send`](Self::send) does not read meanwhile, and may be waiting for itself. A part that receives while
 ///   it sends should use [`send_or`](Self::send_or), or [`try_send`](Self::try_send) and [`wait`](Self::wait).
+/// * Each part packs into blocks of its own. If more parts of a node than `row_blocks` send to one node at a time, their blocks leave
+///   nearly empty to make room for each other, and messages cost many times as much. Let one part per thread send for all, and say in
+///   the message for whom, or raise `row_blocks` (and `memory_bytes`) to the number of parts that send.
 pub struct Part<S: Share = Local> {
     pub(crate) node: Node,
     id: Target,

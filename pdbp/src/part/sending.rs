@@ -383,7 +383,7 @@ impl<S: Share> Part<S> {
                 Err(error) if error.is_transient() => error,
                 done => return done.map_err(|error| self.send_error(&engine, error, bytes)),
             };
-            if !std::mem::replace(&mut polled, true) {
+            if !std::mem::replace(&mut polled, true) || self.flush_row(&mut engine, node) {
                 turn = self.poll_with(&mut engine);
                 continue;
             }

@@ -75,6 +75,13 @@ impl<S: Share> Part<S> {
         self.lanes.flush(&mut self.shared().engine());
     }
 
+    /// Submits the open blocks of all parts of this node if they are all that fills the row to `node`: nothing is in flight there, so no
+    /// reader makes room, and their parts may be on this thread. Returns whether it submitted any.
+    pub(super) fn flush_row(&self, engine: &mut NodeEngine, node: NodeId) -> bool {
+        engine.backlog(node) == 0
+            && self.lanes.flush(engine) + self.shared().flush_all(engine, &self.lanes) > 0
+    }
+
     /// Submits what this part has packed, and polls, unless nothing is packed and another thread polls.
     pub(super) fn flush_and_poll(&self) {
         if !self.lanes.are_open() {

@@ -207,6 +207,30 @@ fn more_parts_than_blocks_all_get_their_turn() {
     assert_eq!(receiver.join().unwrap(), [200; 12]);
 }
 
+/// The open blocks of parts that do nothing more fill the row: whoever needs room sends them, since their thread may be the one that waits.
+#[test]
+fn parts_of_one_thread_whose_open_blocks_fill_a_row_do_not_wait_for_each_other() {
+    for progress in [Progress::Thread, Progress::Inline, Progress::Host] {
+        let hour = Duration::from_secs(3600);
+        let builder = Cluster::builder().nodes(1).progress(progress).flush_after(Duration::from_secs(10));
+        let cluster = builder.set("row_blocks", "4").timeout(hour).start().unwrap();
+        let node = cluster.node(0).unwrap();
+        let sink = part(&node, "sink");
+        let sources: Vec<_> = (0..20).map(|i| part(&node, &format!("source{i}"))).collect();
+        for (number, source) in
+            (0..3_u8).flat_map(|number| sources.iter().map(move |source| (number, source)))
+        {
+            let began = Instant::now();
+            source.send(sink.id(), &[number]).unwrap();
+            while source.try_send(sink.id(), &[number]).is_err() {
+                assert!(began.elapsed() < SOON, "{progress:?}: only its time sends a block");
+                while sink.try_recv().is_some() {}
+            }
+            while sink.try_recv().is_some() {}
+        }
+    }
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn who_waits_to_send_sleeps_though_something_lies_unread() {
