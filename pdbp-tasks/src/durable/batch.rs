@@ -52,36 +52,53 @@ enum Dependency {
 #[derive(Clone, Copy)]
 pub(super) struct Hasty;
 
-/// One bit per task.
+/// Tasks of a [page](Bits).
+const PAGE: u64 = 4096;
+const WORDS: usize = PAGE as usize / 64;
+
+/// One bit per task, in pages of those that have one set: a job may have more tasks than there is memory for bits.
 #[derive(Clone, Debug, Default)]
-struct Bits(Vec<u64>);
+struct Bits(BTreeMap<u64, Box<[u64; WORDS]>>);
 
 impl Bits {
+    /// The page of a task, its word there and its bit in that.
+    fn place(number: u64) -> (u64, usize, u64) {
+        (number / PAGE, (number % PAGE / 64) as usize, 1 << (number % 64)) // below `PAGE`
+    }
+
     fn has(&self, number: u64) -> bool {
-        let bits = usize::try_from(number / 64).ok().and_then(|at| self.0.get(at));
-        bits.is_some_and(|bits| bits >> (number % 64) & 1 == 1)
+        let (page, at, bit) = Self::place(number);
+        self.0.get(&page).and_then(|words| words.get(at)).is_some_and(|bits| bits & bit != 0)
     }
 
     /// The first set bit at or after this one. Many in between may be clear.
     fn next(&self, from: u64) -> Option<u64> {
-        let first = usize::try_from(from / 64).ok()?;
-        let mut mask = u64::MAX << (from % 64);
-        for (at, bits) in self.0.iter().enumerate().skip(first) {
-            if bits & mask != 0 {
-                return Some(at as u64 * 64 + u64::from((bits & mask).trailing_zeros()));
+        let (first, mut skip, bit) = Self::place(from);
+        let mut mask = !(bit - 1);
+        for (page, words) in self.0.range(first..) {
+            if *page > first {
+                (skip, mask) = (0, u64::MAX);
             }
-            mask = u64::MAX;
+            for (at, bits) in words.iter().enumerate().skip(skip) {
+                if bits & mask != 0 {
+                    return Some(page * PAGE + at as u64 * 64 + u64::from((bits & mask).trailing_zeros()));
+                }
+                mask = u64::MAX;
+            }
         }
         None
     }
 
     fn set(&mut self, number: u64, value: bool) {
-        let Ok(at) = usize::try_from(number / 64) else { return };
-        if at >= self.0.len() {
-            self.0.resize(at + 1, 0);
-        }
-        if let Some(bits) = self.0.get_mut(at) {
-            let bit = 1 << (number % 64);
+        let (page, at, bit) = Self::place(number);
+        let words = if value {
+            self.0.entry(page).or_insert_with(|| [0; WORDS].into())
+        } else if let Some(words) = self.0.get_mut(&page) {
+            words
+        } else {
+            return;
+        };
+        if let Some(bits) = words.get_mut(at) {
             if value { *bits |= bit } else { *bits &= !bit }
         }
     }

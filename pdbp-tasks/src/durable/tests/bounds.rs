@@ -250,3 +250,33 @@ fn who_asks_how_it_goes_is_answered_before_anything_more_is_durable() {
     };
     assert!(matches!((first, second), (Answer::Journal(1), Answer::Status(_))), "{answers:?}");
 }
+
+/// It did not, with more memory than there is: a client could end the pool by three requests, and each next one of that journal with it.
+#[test]
+fn a_task_with_a_great_number_ends_before_those_in_front_of_it() {
+    const MANY: u64 = 1 << 60;
+    let (mut store, mut durable) = begun();
+    ask(&mut durable, Request::Begin { fingerprint: world::FINGERPRINT, nonce: 7, name: "job".into() });
+    let many = Chunk { after: vec![0], ..numbers(1, MANY, Options::default()) };
+    add(&mut durable, 0, vec![numbers(1, 1, Options::default()), many, numbers(1, 1, Options::default())]);
+    sync(&mut store, &mut durable);
+    durable.receive(NOW, WORKER, Up::Report { term: 1, first: 0, room: 9, results: Vec::new() });
+    durable.receive(NOW, CLIENT, Up::Report { term: 1, first: 0, room: 9, results: Vec::new() });
+    let tasks = said(&mut durable).into_iter().filter_map(|down| match down {
+        Down::Tasks(tasks) => Some(tasks),
+        _ => None,
+    });
+    let last = tasks.flatten().find(|task| task.name.unwrap().number == MANY + 1).unwrap();
+    let (ending, tasks, large) = (value(1), Vec::new(), Vec::new());
+    let result = Submission { task: last.task, attempt: last.attempt, ran_ns: 1, ending, tasks, large };
+    durable.receive(NOW, WORKER, Up::Report { term: 1, first: 0, room: 0, results: vec![result] });
+    sync(&mut store, &mut durable);
+    let mut next = world::take_up(&mut store);
+    for durable in [&mut durable, &mut next] {
+        let batch = &durable.jobs[&0];
+        assert_eq!((batch.ended(), batch.is_ended(MANY + 1), batch.is_ended(MANY)), (1, true, false));
+        assert_eq!(batch.by_completion(0, 9), [(MANY + 1, 1)]);
+        ask(durable, Request::Cancel { job: 0 });
+        assert_eq!(durable.jobs[&0].by_number(0, 9), [(MANY + 1, MANY + 2)]);
+    }
+}
