@@ -127,7 +127,7 @@ fn families(seen: &Seen) -> Vec<Family> {
 fn resources(seen: &Seen) -> [Family; 4] {
     let mut offered = Family::gauge("offered", "Resources that nodes offer, by name");
     let mut used = Family::gauge("used", "Resources in use, by name");
-    let (mut counts, mut memory) = (BTreeMap::<&str, (u64, u64)>::new(), (0, 0));
+    let (mut counts, mut memory) = (BTreeMap::<&str, (u64, u64)>::new(), (0u64, 0u64));
     for node in &seen.nodes {
         for (name, count) in node.offers.iter().flat_map(|offers| offers.counted()) {
             counts.entry(name).or_default().0 += count;
@@ -135,8 +135,8 @@ fn resources(seen: &Seen) -> [Family; 4] {
         for (name, count) in node.in_use.counted() {
             counts.entry(name).or_default().1 += count;
         }
-        memory.0 += node.offers.as_ref().map_or(0, |offers| offers.count_memory());
-        memory.1 += node.in_use.count_memory();
+        let offered = node.offers.as_ref().map_or(0, |offers| offers.count_memory());
+        memory = (memory.0.saturating_add(offered), memory.1.saturating_add(node.in_use.count_memory()));
     }
     for (name, (offers, uses)) in counts.into_iter().take(NAMES) {
         offered = offered.labelled([("resource", name)], offers as f64);
@@ -149,4 +149,25 @@ fn resources(seen: &Seen) -> [Family; 4] {
         of_memory("offered_memory", "Memory that nodes offer", memory.0),
         of_memory("used_memory", "Memory in use by tasks, as they say", memory.1),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::seen::Node;
+    use crate::resources::Resources;
+
+    #[test]
+    fn nodes_that_offer_more_memory_than_can_be_counted_are_shown() {
+        let offers = Resources::none().memory(u64::MAX);
+        let node = |node| Node {
+            node,
+            processors: 1,
+            busy: 0,
+            offers: Some(offers.clone()),
+            in_use: offers.clone(),
+        };
+        let seen = Seen { nodes: vec![node(1), node(2)], ..Seen::default() };
+        assert_eq!(resources(&seen).len(), 4);
+    }
 }

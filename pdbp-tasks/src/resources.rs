@@ -141,7 +141,7 @@ impl Used {
         self.memory = self.memory.saturating_add(needs.memory);
         for (name, count) in &needs.names {
             match self.names.iter_mut().find(|(known, _)| known == name) {
-                Some((_, used)) => *used += count,
+                Some((_, used)) => *used = used.saturating_add(*count),
                 None => self.names.push((name.clone(), *count)),
             }
         }
@@ -319,5 +319,17 @@ mod tests {
         used.release(&one, 1);
         used.release(&two, 6);
         assert!(used.short(&offer, &offer).is_empty(), "{used:?}");
+    }
+
+    /// Whoever says what it needs can say anything, a name twice and the most of it, too.
+    #[test]
+    fn needs_that_name_something_twice_take_no_more_than_can_be_counted() {
+        let names = vec![("x".to_owned(), u32::MAX); 2];
+        let (needs, mut used) = (Resources { names, ..Resources::none().cpus(1) }, Used::default());
+        assert!(used.short(&needs, &needs).is_empty());
+        used.take(&needs);
+        assert!(!used.short(&needs, &Resources::none().named("x", 1)).is_empty());
+        used.release(&needs, 0);
+        assert!(used.short(&needs, &needs).is_empty());
     }
 }

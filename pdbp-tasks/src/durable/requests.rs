@@ -280,8 +280,8 @@ impl Durable {
     pub(crate) fn seen(&self) -> Seen {
         let mut seen = self.pool.seen();
         let open = self.active.iter().filter_map(|job| self.jobs.get(job));
-        let open: u64 = open.map(|batch| batch.next - batch.ended()).sum();
-        seen.queued += open.saturating_sub(self.pool.given());
+        let open = open.fold(0u64, |sum, batch| sum.saturating_add(batch.next - batch.ended()));
+        seen.queued = seen.queued.saturating_add(open.saturating_sub(self.pool.given()));
         (seen.ended, seen.failed) = self.ended;
         seen.jobs = self.jobs.iter().filter_map(|(job, batch)| self.job_status(*job, batch)).collect();
         let (term, stalled) = (self.term, self.stalled.clone());

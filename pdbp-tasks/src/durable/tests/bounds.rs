@@ -280,3 +280,18 @@ fn a_task_with_a_great_number_ends_before_those_in_front_of_it() {
         assert_eq!(durable.jobs[&0].by_number(0, 9), [(MANY + 1, MANY + 2)]);
     }
 }
+
+#[cfg(feature = "metrics")]
+#[test]
+fn jobs_with_more_tasks_than_can_be_counted_are_shown() {
+    let (mut store, mut durable) = begun();
+    for job in 0..3 {
+        let name = "job".to_owned();
+        ask(&mut durable, Request::Begin { fingerprint: world::FINGERPRINT, nonce: job.into(), name });
+        let chunks = vec![numbers(1, 1 << 63, Options::default())];
+        ask(&mut durable, Request::Add { fingerprint: world::FINGERPRINT, job, first: 0, chunks });
+    }
+    sync(&mut store, &mut durable);
+    let seen = durable.seen();
+    assert_eq!((seen.jobs.len(), seen.queued), (3, u64::MAX));
+}
