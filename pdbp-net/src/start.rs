@@ -117,9 +117,9 @@ impl Net {
 
     /// Joins the cluster that a process founds at `address`, a host and a port, and waits until all its nodes have joined, for at most
     /// [`Options::timeout`]; or joins an [open](Self::found) cluster, and waits for a place and for connections to the members.
-    /// The founder need not be running yet. `address` may list several addresses, separated by commas; in an open cluster any node knows
-    /// the primary, which gives the places, and redirects to it. Other nodes reach this process at `listen`, or else at any free port of
-    /// the local address from which it reached the founder.
+    /// The founder need not be running yet. `address` may list several addresses, separated by commas, which are tried in turn, each for a
+    /// second at first; in an open cluster any node knows the primary, which gives the places, and redirects to it. Other nodes reach this
+    /// process at `listen`, or else at any free port of the local address from which it reached the founder.
     ///
     /// # Errors
     /// See [`StartError`].

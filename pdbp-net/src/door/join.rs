@@ -72,12 +72,18 @@ pub(crate) fn join(
 ) -> Result<(TcpListener, Roster), StartError> {
     let began = Instant::now();
     let named = addresses.split(',').map(str::trim).filter(|address| !address.is_empty());
-    let mut turns = named.clone().cycle();
+    let count = u32::try_from(named.clone().count().max(1)).unwrap_or(u32::MAX);
+    let mut turns = named.cycle();
     let (mut hops, mut there) = (0, None);
-    let mut told = false;
+    let (mut told, mut tried) = (false, 0u32);
     loop {
         let address = there.take().or_else(|| turns.next().map(str::to_owned)).unwrap_or_default();
-        let error = match attempt(&address, shared, (began, deadline), &mut listen) {
+        // One that says nothing must not keep this process from the others: each has a second, then two, and so on.
+        let patience = if count > 1 { CONNECT * (1 + tried / count).min(8) } else { PATIENCE };
+        let left = deadline.saturating_duration_since(Instant::now()).max(PAUSE);
+        let times = (began, deadline, patience.min(PATIENCE).min(left));
+        tried = tried.saturating_add(1);
+        let error = match attempt(&address, shared, times, &mut listen) {
             Ok(joined) => return Ok(joined),
             Err(Try::Never(error)) => return Err(error),
             Err(Try::There(primary)) if hops < HOPS => {
@@ -96,7 +102,7 @@ pub(crate) fn join(
             notice(&format!("{error}; still trying {}", until(deadline - now)));
         }
         hops = 0;
-        std::thread::sleep(PAUSE / u32::try_from(named.clone().count().max(1)).unwrap_or(1));
+        std::thread::sleep(PAUSE / count);
     }
 }
 
@@ -106,16 +112,17 @@ fn until(left: Duration) -> String {
     if left < LONG { format!("for {left:.0?}") } else { "until it is admitted".to_owned() }
 }
 
+/// Tries once; `patience` is how long the other end may take to answer each message.
 fn attempt(
     address: &str,
     shared: &Shared,
-    (began, deadline): (Instant, Instant),
+    (began, deadline, patience): (Instant, Instant, Duration),
     listen: &mut impl FnMut(SocketAddr) -> Result<TcpListener, StartError>,
 ) -> Result<(TcpListener, Roster), Try> {
     let stream = connect(address)?;
     let (own, founder) = (stream.local_addr()?, stream.peer_addr()?);
     let session = shared.sessions.as_ref().map(Sessions::dial).transpose()?;
-    let mut socket = Socket::new(Timed { stream, deadline: Instant::now() + PATIENCE }, session);
+    let mut socket = Socket::new(Timed { stream, deadline: Instant::now() + patience }, session);
     let listener = listen(own).map_err(Try::Never)?;
     let claim = Claim {
         purpose: Purpose::Join,
@@ -131,10 +138,13 @@ fn attempt(
         incarnation: 0,
     };
     let encoding = Encoding::to(Protocol::to(shared.framing, address.to_owned()));
-    let answer = greet(&mut socket, &encoding, address, shared, claim).map_err(|error| match error {
-        Try::Again(error) if is_timeout(&error) => Try::Again(io::Error::new(ErrorKind::TimedOut, SILENT)),
-        other => other,
-    })?;
+    let answer =
+        greet(&mut socket, (&encoding, patience), address, shared, claim).map_err(|error| match error {
+            Try::Again(error) if is_timeout(&error) => {
+                Try::Again(io::Error::new(ErrorKind::TimedOut, SILENT))
+            }
+            other => other,
+        })?;
     if !answer.is_welcome() {
         let longest = usize::try_from(shared.longest).unwrap_or(usize::MAX);
         let refusal = answer.refusal(longest).unwrap_or(Refusal::Other(answer.verdict));
@@ -221,12 +231,12 @@ fn unusable(address: &str, error: io::Error) -> Try {
 
 fn greet(
     socket: &mut Socket<Timed>,
-    encoding: &Encoding,
+    (encoding, patience): (&Encoding, Duration),
     address: &str,
     shared: &Shared,
     claim: Claim,
 ) -> Result<Answer, Try> {
-    socket.stream.deadline = Instant::now() + PATIENCE;
+    socket.stream.deadline = Instant::now() + patience;
     let wrong = || Try::Never(StartError::WrongToken { address: address.to_owned() });
     let (mut initiator, hello) = Initiator::begin(token::random()?, claim);
     let theirs: [u8; HELLO] = match encoding {
@@ -237,7 +247,7 @@ fn greet(
         }
     };
     let claim = initiator.hello(&theirs, socket.channel()?, &shared.token).map_err(|_| wrong())?;
-    socket.stream.deadline = Instant::now() + PATIENCE;
+    socket.stream.deadline = Instant::now() + patience;
     let answer: [u8; ANSWER] = match encoding {
         Encoding::Soap(role) => ask(socket, role, address, (Word::Claim, &claim), Word::ClaimResponse)?,
         _ => {

@@ -17,6 +17,7 @@ use crate::{Founder, Net, NetError, Options, Refusal, Role, StartError};
 
 mod advertise;
 mod crowd;
+mod silent;
 mod soap;
 
 /// Long enough for a loaded machine.

@@ -1,0 +1,19 @@
+//! Listeners that take calls and say nothing, like those of processes that were stopped.
+
+use super::super::PATIENCE;
+use super::*;
+use crate::Framing;
+
+#[test]
+fn who_says_nothing_does_not_keep_others_from_being_called() {
+    let silent = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let silent = silent.each_ref().map(|listener| listener.local_addr().unwrap());
+    for framing in [Framing::Tcp, Framing::Soap] {
+        // With so long for one that says nothing there is no time for the next.
+        let options = Options { timeout: PATIENCE, framing, ..options() };
+        let founder = Net::found("127.0.0.1:0", 2, &options).unwrap();
+        let addresses = format!("{},{},{}", silent[0], silent[1], founder.address());
+        let joined = Net::join(&addresses, None, &options);
+        assert!(joined.is_ok(), "{framing:?}: {}", joined.err().unwrap());
+    }
+}
