@@ -1,12 +1,15 @@
 //! Events at a node.
 
-use std::sync::Arc;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 use std::time::Duration;
 
-use pdbp::{NodeId, WaitError};
+use pdbp::{NodeId, WaitError, WakeFd};
 use pyo3::prelude::*;
 
 use crate::calls::Patience;
+use crate::error::Failure;
 use crate::node::NodeCell;
 use crate::part::Target;
 
@@ -101,18 +104,69 @@ impl Event {
     }
 }
 
+/// The descriptor of a watch, from the first call that asks for it.
+#[derive(Default)]
+pub(crate) struct Descriptor(OnceLock<WakeFd>);
+
+impl Descriptor {
+    /// Makes the descriptor readable, if there is one: those who wait for it look again.
+    pub(crate) fn ring(&self) {
+        if let Some(wakes) = self.0.get() {
+            wakes.context().waker().wake_by_ref();
+        }
+    }
+}
+
 /// The events of a node since Node.watch() was called, the oldest first; up to 256 are kept until taken. Any thread may use it. `for event in
-/// watch` takes those that have come so far, and in asyncio `async for` waits for more.
+/// watch` takes those that have come so far, and in asyncio `async for` waits for more, as the next event wakes it. (With `progress="inline"` only
+/// calls that wait can do that.)
 #[pyclass(frozen, module = "pypdbp")]
 pub(crate) struct Watch {
     cell: Arc<NodeCell>,
     watch: pdbp::Watch,
+    /// Rung when the cluster is closed, too.
+    descriptor: Arc<Descriptor>,
 }
 
 impl Watch {
     pub(crate) fn new(cell: &Arc<NodeCell>, watch: pdbp::Watch) -> Self {
-        Self { cell: Arc::clone(cell), watch }
+        let descriptor = Arc::default();
+        cell.add_watch(&descriptor);
+        Self { cell: Arc::clone(cell), watch, descriptor }
     }
+
+    fn wakes(&self) -> Result<&WakeFd, Failure> {
+        if self.cell.has_forked() {
+            return Err(Failure::forked());
+        }
+        let Descriptor(wakes) = &*self.descriptor;
+        if let Some(wakes) = wakes.get() {
+            return Ok(wakes);
+        }
+        let new = WakeFd::new()
+            .map_err(|error| Failure::new("PdbpError", format!("cannot create a descriptor: {error}")))?;
+        // If another thread has been faster, this one's descriptor is dropped.
+        Ok(wakes.get_or_init(|| new))
+    }
+
+    /// Takes the next event; if there is none, the descriptor becomes readable when there is. Also returns whether it was readable until now.
+    fn poll(&self, py: Python<'_>) -> PyResult<(bool, Option<Event>)> {
+        let wakes = self.wakes()?;
+        let (rung, event) = self.cell.wait(py, |node| {
+            let rung = wakes.clear();
+            match self.watch.poll_event(node, &mut wakes.context()) {
+                Poll::Ready(event) => Ok((rung, Some(event?))),
+                Poll::Pending => Ok((rung, None)),
+            }
+        })?;
+        Ok((rung, event.map(Event::from)))
+    }
+}
+
+/// The next event, for tasks of asyncio; see `pypdbp/_asyncio.py`.
+#[pyfunction]
+pub(crate) fn _poll_event(py: Python<'_>, watch: PyRef<'_, Watch>) -> PyResult<(bool, Option<Event>)> {
+    watch.poll(py)
 }
 
 #[pymethods]
@@ -123,7 +177,7 @@ impl Watch {
         let patience = Patience::of(timeout)?;
         let event = self.cell.wait(py, |node| {
             let timeout = patience.or(node.settings().timeout);
-            Ok(node.wait_event(&self.watch, timeout)?)
+            Ok(self.watch.wait_event(node, timeout)?)
         })?;
         Ok(event.into())
     }
@@ -134,12 +188,26 @@ impl Watch {
         self.watch.lost()
     }
 
+    /// The number of a descriptor that becomes readable when an event has come since `for event in watch`, or next(watch, None), has found none:
+    /// for selectors and event loops. It must not be read.
+    fn fileno(&self) -> PyResult<i32> {
+        Ok(self.wakes()?.as_fd().as_raw_fd())
+    }
+
     fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
         slf
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Event>> {
-        let event = self.cell.wait(py, |node| match node.wait_event(&self.watch, Duration::ZERO) {
+        if self.descriptor.0.get().is_some() {
+            let (rung, event) = self.poll(py)?;
+            // Another loop may wait for it, and there may be more.
+            if rung && event.is_some() {
+                self.descriptor.ring();
+            }
+            return Ok(event);
+        }
+        let event = self.cell.wait(py, |node| match self.watch.wait_event(node, Duration::ZERO) {
             Err(WaitError::Timeout(_)) => Ok(None),
             event => Ok(Some(event?)),
         })?;

@@ -218,16 +218,16 @@ impl Group {
     }
 
     /// Sets how many seconds calls wait while nothing moves. Members may differ in this.
-    fn set_patience(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
+    fn set_patience(&self, seconds: f64) -> PyResult<()> {
         let Patience::For(patience) = Patience::of(Some(seconds))? else {
             return Err(PyValueError::new_err(
                 "a group's patience must be above 0 seconds; calls always wait for other members",
             ));
         };
-        self.cell.wait(py, |group| {
-            group.set_patience(patience);
-            Ok(())
-        })
+        let mut guard = self.cell.enter()?;
+        // With the GIL, so that no other thread finds the group in use.
+        guard.as_mut().ok_or_else(|| self.cell.closed())?.set_patience(patience);
+        Ok(())
     }
 
     /// Waits until all members have called it.

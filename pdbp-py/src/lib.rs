@@ -84,7 +84,7 @@ mod _pypdbp {
     #[pymodule_export]
     use crate::cluster::{_close_all, _is_launched, Cluster, start};
     #[pymodule_export]
-    use crate::events::{Event, Watch};
+    use crate::events::{_poll_event, Event, Watch};
     #[pymodule_export]
     use crate::group::Group;
     #[pymodule_export]

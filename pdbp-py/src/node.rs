@@ -9,7 +9,7 @@ use pyo3::types::PyDict;
 
 use crate::calls::{self, Owner, Patience};
 use crate::error::Failure;
-use crate::events::Watch;
+use crate::events::{Descriptor, Watch};
 use crate::group::{Group, GroupCell};
 use crate::part::{Part, PartCell, PartHandle, Target};
 use crate::stats;
@@ -23,6 +23,7 @@ pub(crate) struct NodeCell {
     node: Mutex<Option<Arc<pdbp::Node>>>,
     parts: Mutex<Vec<Weak<PartCell>>>,
     groups: Mutex<Vec<Weak<GroupCell>>>,
+    watches: Mutex<Vec<Weak<Descriptor>>>,
 }
 
 impl NodeCell {
@@ -34,6 +35,7 @@ impl NodeCell {
             node: Mutex::new(Some(Arc::new(node))),
             parts: Mutex::default(),
             groups: Mutex::default(),
+            watches: Mutex::default(),
         }
     }
 
@@ -56,9 +58,12 @@ impl NodeCell {
         self.node.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
-    /// Takes the node out; calls in progress may keep it for a moment. Later calls find the cluster closed.
+    /// Takes the node out; calls in progress may keep it for a moment. Later calls find the cluster closed, and so do tasks that wait for events.
     pub(crate) fn take(&self) -> Option<Arc<pdbp::Node>> {
-        self.node.lock().unwrap_or_else(PoisonError::into_inner).take()
+        let node = self.node.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        watches.iter().filter_map(Weak::upgrade).for_each(|watch| watch.ring());
+        node
     }
 
     /// The parts that are in use.
@@ -78,6 +83,13 @@ impl NodeCell {
     /// Notes a group, which ends with the cluster.
     pub(crate) fn add_group(&self, group: &Arc<GroupCell>) {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(group));
+    }
+
+    /// Notes a watch, whose waiting tasks learn of the end of the cluster.
+    pub(crate) fn add_watch(&self, watch: &Arc<Descriptor>) {
+        let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        watches.retain(|watch| watch.strong_count() > 0);
+        watches.push(Arc::downgrade(watch));
     }
 
     /// Makes a call that may wait. A call that ends because the cluster was closed reports that.

@@ -60,6 +60,14 @@ def is_in_call(part) -> bool:
     return False
 
 
+def cause_event(pair) -> None:
+    """Sends a message to a part of `b`'s node that is gone when it arrives: there the event "unroutable"."""
+    gone = pair.b.node.register("gone")
+    pair.a.send(pair.a.find("gone", SOON), b"too late")
+    gone.close()
+    pair.a.flush()
+
+
 def python(code: str, *args: str, **variables: str) -> subprocess.Popen:
     """A process of its own."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PDBP_")}

@@ -5,7 +5,7 @@ import select
 
 import pypdbp
 import pytest
-from conftest import SOON, Thread
+from conftest import SOON, Thread, cause_event
 
 
 def run(task):
@@ -148,3 +148,72 @@ def test_where_nobody_polls_a_task_is_told_so():
         part = cluster.nodes[0].register("part")
         with pytest.raises(pypdbp.PdbpError, match='set "thread"'):
             run(part.arecv())
+
+
+async def lost(watch):
+    """Waits for the event that `cause_event` causes."""
+    async for event in watch:
+        if event.kind == "unroutable":
+            return event
+
+
+def test_a_task_that_waits_for_an_event_is_woken_by_it(pair, monkeypatch):
+    polls, poll = [], pypdbp._pypdbp._poll_event
+    monkeypatch.setattr(pypdbp._pypdbp, "_poll_event", lambda watch: polls.append(watch) or poll(watch))
+    watch = pair.b.node.watch()
+
+    async def main():
+        waiting = asyncio.create_task(lost(watch))
+        await asyncio.sleep(0.5)
+        assert not waiting.done()
+        cause_event(pair)
+        event = await waiting
+        assert (event.node, event.messages) == (0, 1)
+
+    run(main())
+    # When it begins to wait, and for each event: not every 50 ms.
+    assert len(polls) <= 5
+
+
+def test_tasks_share_a_watch_and_one_may_be_cancelled(pair):
+    watch = pair.b.node.watch()
+
+    async def main():
+        tasks = [asyncio.create_task(lost(watch)) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        tasks.pop().cancel()
+        for _ in tasks:
+            cause_event(pair)
+        await asyncio.gather(*tasks)
+
+    run(main())
+
+
+def test_the_end_of_the_cluster_wakes_a_task_that_waits_for_an_event(cluster):
+    async def main():
+        waiting = asyncio.create_task(lost(cluster.node.watch()))
+        await asyncio.sleep(0.1)
+        Thread(cluster.close)
+        with pytest.raises(pypdbp.Closed):
+            await waiting
+
+    run(main())
+
+
+def test_a_watch_in_a_loop_over_descriptors(pair):
+    watch = pair.b.node.watch()
+    waits = select.poll()
+    waits.register(watch, select.POLLIN)
+    causing, events = Thread(cause_event, pair), []
+    while "unroutable" not in events:
+        events += [event.kind for event in watch]
+        if "unroutable" not in events:
+            assert waits.poll(1000 * SOON)
+    causing.join()
+    assert not list(watch) and not waits.poll(0)
+    # It is readable until a look has found nothing.
+    cause_event(pair)
+    assert waits.poll(1000 * SOON)
+    next(watch)
+    assert waits.poll(0)
+    assert not list(watch) and not waits.poll(0)

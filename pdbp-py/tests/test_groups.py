@@ -10,6 +10,7 @@ from array import array
 
 import pypdbp
 import pytest
+from conftest import Thread
 
 
 def together(nodes, *members):
@@ -115,6 +116,18 @@ def test_groups_are_split_and_made_of_parts(nodes):
                     parts.barrier()
 
     together(nodes, member)
+
+
+def test_setting_the_patience_makes_no_other_thread_busy():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with pypdbp.start(nodes=1, transport="local").node.group("alone", timeout=60) as group:
+            threads = [Thread(lambda: [group.set_patience(30) for _ in range(3000)]) for _ in range(2)]
+            for thread in threads:
+                thread.join()
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_what_cannot_be_is_refused_and_the_group_goes_on(nodes):

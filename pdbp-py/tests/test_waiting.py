@@ -2,10 +2,11 @@
 
 import signal
 import threading
+import time
 
 import pypdbp
 import pytest
-from conftest import SOON, Thread, is_in_call
+from conftest import SOON, Thread, cause_event, is_in_call
 
 
 @pytest.fixture
@@ -67,6 +68,21 @@ def test_ctrl_c_ends_a_start_that_waits_for_other_processes():
     with pytest.raises(KeyboardInterrupt):
         Thread(signal.pthread_kill, main, signal.SIGINT)
         pypdbp.start(nodes=2, listen="127.0.0.1:0", timeout_ms=86_400_000)
+
+
+def test_ctrl_c_ends_a_wait_for_an_event(cluster):
+    main, watch = threading.main_thread().ident, cluster.node.watch()
+
+    def interrupt():
+        # That this thread runs shows that the GIL is free. Whenever the signal comes, nobody waits for a minute.
+        time.sleep(0.2)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupting = Thread(interrupt)
+        while True:
+            watch.next(SOON)
+    interrupting.join()
 
 
 def test_a_handler_that_raises_nothing_lets_the_call_go_on(pair, on_interrupt):
@@ -134,6 +150,36 @@ def test_the_end_of_the_cluster_ends_calls_that_wait():
     for call in cluster.node.barrier, cluster.node.stats, lambda: cluster.node.register("x"), lambda: parts[0].find("x"):
         with pytest.raises(pypdbp.Closed):
             call()
+
+
+def test_an_event_ends_the_wait_of_a_thread(pair):
+    watch = pair.b.node.watch()
+
+    def lost():
+        while (event := watch.next(SOON)).kind != "unroutable":
+            pass
+        return event.messages
+
+    waiting = Thread(lost)
+    cause_event(pair)
+    assert waiting.join() == 1
+    with pytest.raises(pypdbp.Timeout, match="no node has caused an event"):
+        while True:
+            watch.next(0.05)
+
+
+def test_the_end_of_the_cluster_ends_a_wait_for_an_event(cluster):
+    watch = cluster.node.watch()
+
+    def wait():
+        while True:
+            watch.next(SOON)
+
+    waiting = Thread(wait)
+    time.sleep(0.05)
+    cluster.close()
+    with pytest.raises(pypdbp.Closed):
+        waiting.join()
 
 
 def test_a_part_that_is_closed_frees_its_name(pair):

@@ -52,6 +52,8 @@ pub enum WaitError {
     Timeout(Timeout),
     /// The wait was ended by [`Node::interrupt`](crate::Node::interrupt) or [`interruptible`](crate::interruptible).
     Interrupted,
+    /// A task would have to wait, but the node's [`Progress`](crate::Progress) is `Inline`, so nothing would wake it.
+    NobodyPolls,
 }
 
 /// Message for a task that nobody would wake.
@@ -66,6 +68,7 @@ impl fmt::Display for WaitError {
         match self {
             Self::Timeout(t) => t.fmt(f),
             Self::Interrupted => f.write_str(INTERRUPTED),
+            Self::NobodyPolls => f.write_str(NOBODY_POLLS),
         }
     }
 }

@@ -1,13 +1,10 @@
-"""Waiting in asyncio. All tasks of a loop that wait for a part share one reader of its descriptor, which exists while they wait."""
+"""Waiting in asyncio. All tasks of a loop that wait for a part, or with a watch, share one reader of its descriptor, which exists while they wait."""
 
 import asyncio
 import weakref
 
 from . import _pypdbp
 from ._errors import PeerFailed
-
-# Seconds between two looks for events of a node, as between two for signals in a call that waits.
-_EVENTS_EVERY = 0.05
 
 # For each loop: the futures of waiting tasks, by descriptor.
 _waiting: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
@@ -35,10 +32,7 @@ async def next_piece(part, timeout):
 
 
 async def event(watch):
-    # What happens at a node wakes no descriptor. It is rare, and nobody waits for the answer of a task that hears of it.
-    while (found := next(watch, None)) is None:
-        await asyncio.sleep(_EVENTS_EVERY)
-    return found
+    return await _until(watch, _pypdbp._poll_event)
 
 
 async def send(part, to, data):

@@ -420,6 +420,7 @@ impl Gate {
     fn record_session(&self, session: &Session, event: impl FnOnce(Name) -> Event) {
         if let Ok(name) = Name::new(session.cluster()) {
             self.node.shared.record_event(event(name));
+            self.node.shared.tasks.wake();
         }
     }
 }

@@ -392,8 +392,20 @@ impl Node {
         &self,
         timeout: Duration,
         missing: &'static str,
+        done: impl FnMut(&mut NodeEngine) -> Option<R>,
+        peers: impl FnOnce(&NodeEngine) -> Vec<NodeId>,
+    ) -> Result<R, WaitFailure> {
+        self.wait_by(timeout, missing, done, peers, |waiter| waiter.pause(self, &[]))
+    }
+
+    /// As [`wait_for`](Self::wait_for), by pauses of its own.
+    fn wait_by<R>(
+        &self,
+        timeout: Duration,
+        missing: &'static str,
         mut done: impl FnMut(&mut NodeEngine) -> Option<R>,
         peers: impl FnOnce(&NodeEngine) -> Vec<NodeId>,
+        mut pause: impl FnMut(&mut Waiter),
     ) -> Result<R, WaitFailure> {
         let shared = &self.shared;
         let mut waiter = Waiter::new(timeout, shared);
@@ -409,7 +421,7 @@ impl Node {
             drop(engine);
             shared.help_siblings();
             if worked == 0 {
-                waiter.pause(self, &[]);
+                pause(&mut waiter);
             }
         }
     }

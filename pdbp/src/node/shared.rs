@@ -14,7 +14,7 @@ use pdbp_core::id::{Address, NodeId, PipeId, StreamNo, Time};
 use pdbp_core::outbox::Due;
 use pdbp_core::policy::Choice;
 use pdbp_core::umb::{BlockMemory, Space, stride};
-use pdbp_core::{Bell, Delivery, Engine, Event, Routing};
+use pdbp_core::{Bell, Delivery, Engine, Routing};
 use pdbp_local::Doorbell;
 
 use super::backend::Body;
@@ -442,10 +442,6 @@ impl Shared {
     /// Polls, unless another thread is polling.
     pub(crate) fn poll(&self) -> u32 {
         self.try_engine().map_or(0, |mut engine| self.poll_with(&mut engine).worked)
-    }
-
-    pub(crate) fn record_event(&self, event: Event) {
-        self.events.record(event);
     }
 
     /// Polls the other nodes of this process that have no polling thread, for calls that need all nodes.

@@ -1,13 +1,20 @@
-//! The events of a node, for the program ([`Node::take_events`]) and for libraries ([`Node::watch`]).
+//! The events of a node, for the program ([`Node::wait_event`] and the like) and for libraries ([`Node::watch`]).
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use pdbp_core::Event;
+use pdbp_local::Doorbell;
 
-use super::Node;
+use super::{Node, Shared, Waiter};
+use crate::config::Progress;
 use crate::error::WaitError;
+use crate::sync::WakerList;
 
 /// Events kept for each consumer.
 const EVENTS: usize = 256;
@@ -33,15 +40,32 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The events of a node.
-#[derive(Default)]
+/// The events of a node, and who waits for them.
 pub(crate) struct Events {
     program: Mutex<Queue>,
     watches: Mutex<Vec<Weak<Mutex<Queue>>>>,
+    /// Rung when an event was recorded.
+    pub(super) bell: Doorbell,
+    /// Whether a thread that waits for an event sleeps on the node's bell, as the leader.
+    on_nodes_bell: AtomicBool,
+    /// Tasks that wait for an event, by the address of their queue.
+    tasks: WakerList<usize>,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Self {
+            program: Mutex::default(),
+            watches: Mutex::default(),
+            bell: Doorbell::default(),
+            on_nodes_bell: AtomicBool::new(false),
+            tasks: WakerList::uncounted(),
+        }
+    }
 }
 
 impl Events {
-    pub(super) fn record(&self, event: Event) {
+    fn record(&self, event: Event) {
         lock(&self.watches).retain(|watch| {
             let watch = watch.upgrade();
             if let Some(queue) = &watch {
@@ -57,9 +81,31 @@ impl Events {
         lock(&self.watches).push(Arc::downgrade(&queue));
         Watch(queue)
     }
+
+    /// Called by the leader, before and after it sleeps.
+    pub(super) fn sleep_on_nodes_bell(&self, sleeps: bool) {
+        // Pairs with the load in `Shared::record_event`.
+        self.on_nodes_bell.store(sleeps, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    /// Records an event, and wakes the threads that wait for one. The caller wakes the tasks that are due, as the engine's lock does.
+    pub(crate) fn record_event(&self, event: Event) {
+        let events = &self.events;
+        events.record(event);
+        events.bell.ring();
+        // Pairs with the store in `sleep_on_nodes_bell` through the fences of the bells, as in `Pipe::ring`.
+        if events.on_nodes_bell.load(Ordering::Relaxed) {
+            self.bell.ring();
+        }
+        self.tasks.mark_due(&events.tasks);
+    }
 }
 
 /// The events of a node since [`Node::watch`] was called, independent of other consumers. It keeps the last 256 not yet taken.
+///
+/// Its calls do what those of [`Node`] with the same names do. The node that they take is the one watched, or a clone of it.
 #[derive(Debug)]
 pub struct Watch(Arc<Mutex<Queue>>);
 
@@ -67,6 +113,30 @@ impl Watch {
     /// Takes the oldest event. Does not wait, and does not let the node make progress, unlike receiving parts and [`Node::poll`].
     pub fn next_event(&self) -> Option<Event> {
         lock(&self.0).events.pop_front()
+    }
+
+    /// Waits up to `timeout` for the next event.
+    ///
+    /// # Errors
+    /// As [`Node::wait_event`].
+    pub fn wait_event(&self, node: &Node, timeout: Duration) -> Result<Event, WaitError> {
+        node.wait_event_in(&self.0, timeout)
+    }
+
+    /// The next event, as [`Node::poll_event`]. If two tasks wait with one watch, only the last one is woken.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_event(&self, node: &Node, cx: &mut Context<'_>) -> Poll<Result<Event, WaitError>> {
+        node.poll_event_in(&self.0, cx)
+    }
+
+    /// The next event, as [`poll_event`](Self::poll_event).
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn event_async(&self, node: &Node) -> Result<Event, WaitError> {
+        poll_fn(|cx| self.poll_event(node, cx)).await
     }
 
     /// Number of events that this watch has dropped because 256 had not been taken when another arrived.
@@ -81,43 +151,21 @@ impl Node {
     ///
     /// ```
     /// use pdbp::{Cluster, Event};
+    /// use std::time::Duration;
     ///
     /// let mut nodes = Cluster::local(3)?.into_nodes();
     /// let (first, second) = (nodes[0].watch(), nodes[0].watch());
     /// let gone = nodes.remove(2).id();
     /// for watch in [first, second] {
     ///     let is_it = |event: Event| matches!(event, Event::NodeDown { node } if node == gone);
-    ///     while !watch.next_event().is_some_and(is_it) {
-    ///         nodes[0].poll();
-    ///         nodes[1].poll();
-    ///     }
+    ///     while !is_it(watch.wait_event(&nodes[0], Duration::from_secs(5))?) {}
     ///     assert_eq!(watch.lost(), 0);
     /// }
     /// assert!(nodes[0].take_events().iter().any(|event| matches!(event, Event::NodeDown { .. })));
-    /// # Ok::<(), pdbp::StartError>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn watch(&self) -> Watch {
         self.shared.events.watch()
-    }
-
-    /// Waits up to `timeout` for the next event of a [watch](Self::watch) of this node.
-    ///
-    /// ```
-    /// use pdbp::{Cluster, Event};
-    /// use std::time::Duration;
-    ///
-    /// let mut nodes = Cluster::local(3)?.into_nodes();
-    /// let watch = nodes[0].watch();
-    /// let gone = nodes.remove(2).id();
-    /// while !matches!(nodes[0].wait_event(&watch, Duration::from_secs(5))?, Event::NodeDown { node } if node == gone) {}
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`WaitError::Timeout`], and [`WaitError::Interrupted`].
-    pub fn wait_event(&self, watch: &Watch, timeout: Duration) -> Result<Event, WaitError> {
-        let event = self.wait_for(timeout, "caused an event", |_| watch.next_event(), |_| Vec::new());
-        Ok(event?)
     }
 
     /// Takes the events of this node (nodes came and went, peers failed, blocks were refused, messages arrived for parts that do
@@ -127,30 +175,165 @@ impl Node {
         lock(&self.shared.events.program).events.drain(..).collect()
     }
 
-    /// Takes the oldest event, as [`take_events`](Self::take_events).
+    /// Takes the oldest event, as [`take_events`](Self::take_events). Does not wait, and does not let the node make progress.
     pub fn next_event(&self) -> Option<Event> {
         lock(&self.shared.events.program).events.pop_front()
+    }
+
+    /// Takes the oldest event, as [`next_event`](Self::next_event); waits up to `timeout` for one. The thread sleeps until the event
+    /// wakes it.
+    ///
+    /// ```
+    /// use pdbp::{Cluster, Event};
+    /// use std::time::Duration;
+    ///
+    /// let mut nodes = Cluster::local(3)?.into_nodes();
+    /// let gone = nodes.remove(2).id();
+    /// while !matches!(nodes[0].wait_event(Duration::from_secs(5))?, Event::NodeDown { node } if node == gone) {}
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`WaitError::Timeout`], and [`WaitError::Interrupted`].
+    pub fn wait_event(&self, timeout: Duration) -> Result<Event, WaitError> {
+        self.wait_event_in(&self.shared.events.program, timeout)
+    }
+
+    /// Takes the oldest event, as [`next_event`](Self::next_event); a task that finds none is woken when there is one. If two tasks wait
+    /// with handles of the same node, only the last one is woken: let each have a [watch](Self::watch). For which thread wakes them, see
+    /// [`Part::poll_recv`](crate::Part::poll_recv).
+    ///
+    /// # Errors
+    /// [`WaitError::NobodyPolls`].
+    pub fn poll_event(&self, cx: &mut Context<'_>) -> Poll<Result<Event, WaitError>> {
+        self.poll_event_in(&self.shared.events.program, cx)
+    }
+
+    /// The next event, as [`poll_event`](Self::poll_event). Dropping a task that waits loses no event.
+    ///
+    /// ```
+    /// use pdbp::{Cluster, Event};
+    ///
+    /// let mut nodes = Cluster::local(3)?.into_nodes();
+    /// let gone = nodes.remove(2).id();
+    /// tokio::runtime::Runtime::new()?.block_on(async {
+    ///     while !matches!(nodes[0].event_async().await?, Event::NodeDown { node } if node == gone) {}
+    ///     Ok::<_, pdbp::WaitError>(())
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn event_async(&self) -> Result<Event, WaitError> {
+        poll_fn(|cx| self.poll_event(cx)).await
+    }
+
+    fn wait_event_in(&self, queue: &Mutex<Queue>, timeout: Duration) -> Result<Event, WaitError> {
+        let take = || lock(queue).events.pop_front();
+        let pause = |waiter: &mut Waiter| waiter.pause_for_event(self, || lock(queue).events.is_empty());
+        Ok(self.wait_by(timeout, "caused an event", |_| take(), |_| Vec::new(), pause)?)
+    }
+
+    fn poll_event_in(&self, queue: &Mutex<Queue>, cx: &mut Context<'_>) -> Poll<Result<Event, WaitError>> {
+        let take = || lock(queue).events.pop_front();
+        if let Some(event) = take() {
+            return Poll::Ready(Ok(event));
+        }
+        self.poll();
+        if let Some(event) = take() {
+            return Poll::Ready(Ok(event));
+        }
+        let shared = &self.shared;
+        if shared.settings.progress == Progress::Inline {
+            return Poll::Ready(Err(WaitError::NobodyPolls));
+        }
+        shared.tasks.wait_on(&shared.events.tasks, ptr::from_ref(queue).addr(), cx.waker().clone());
+        // One may have been recorded just before.
+        take().map_or(Poll::Pending, |event| Poll::Ready(Ok(event)))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::atomic::AtomicUsize;
+    use std::thread;
+    use std::time::Instant;
+
     use pdbp_core::id::NodeId;
+
+    use super::*;
+    use crate::Cluster;
+    use crate::node::waiting::sleep_until_event;
+
+    const SOON: Duration = Duration::from_secs(60);
+
+    fn up(n: u16) -> Event {
+        Event::NodeUp { node: NodeId::new(n).unwrap() }
+    }
+
+    #[test]
+    fn an_event_ends_a_sleep_on_either_bell() {
+        for is_led_by_another in [false, true] {
+            let cluster = Cluster::builder().nodes(1).progress(Progress::Inline).start().unwrap();
+            let (node, watch) = (&cluster.nodes()[0], cluster.nodes()[0].watch());
+            let _leader = is_led_by_another.then(|| node.shared.leader.lock().unwrap());
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    thread::sleep(Duration::from_millis(50));
+                    node.shared.record_event(up(1));
+                });
+                let began = Instant::now();
+                // May wake without cause.
+                while watch.next_event().is_none() {
+                    sleep_until_event(&node.shared, || lock(&watch.0).events.is_empty(), SOON);
+                    assert!(began.elapsed() < SOON, "nothing has woken the thread");
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn who_waits_for_an_event_wakes_seldom() {
+        let cluster = Cluster::local(1).unwrap();
+        let (node, queue) = (&cluster.nodes()[0], &cluster.nodes()[0].shared.events.program);
+        let pauses = AtomicUsize::new(0);
+        // Another thread sleeps on the node's bell.
+        let _leader = node.shared.leader.lock().unwrap();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                let pause = |waiter: &mut Waiter| {
+                    pauses.fetch_add(1, Ordering::Relaxed);
+                    waiter.pause_for_event(node, || lock(queue).events.is_empty());
+                };
+                // Others come as the cluster starts.
+                let is_it = |event: &Event| matches!(event, Event::NodeUp { node } if node.index() == 1);
+                node.wait_by(SOON, "", |_| node.next_event().filter(is_it), |_| Vec::new(), pause)
+            });
+            // There were about 3000, of 100 µs. In one of these periods the thread is asleep from the beginning.
+            let seldom = (0..50).any(|_| {
+                let before = pauses.load(Ordering::Relaxed);
+                thread::sleep(Duration::from_millis(500));
+                (1..=125).contains(&(pauses.load(Ordering::Relaxed) - before))
+            });
+            node.shared.record_event(up(1));
+            assert!(waiting.join().unwrap().is_ok());
+            assert!(seldom, "a thread that waits for an event never sleeps");
+        });
+    }
 
     #[test]
     fn who_does_not_take_events_loses_the_oldest_and_hears_how_many_and_nobody_elses() {
         let events = Events::default();
-        let event = |n| Event::NodeUp { node: NodeId::new(n).unwrap() };
         let number = |event: Event| match event {
             Event::NodeUp { node } => node.index(),
             other => panic!("{other:?}"),
         };
-        events.record(event(0));
+        events.record(up(0));
         let (slow, quick, gone) = (events.watch(), events.watch(), events.watch());
         drop(gone);
         for n in 1..=300 {
-            events.record(event(n));
+            events.record(up(n));
             assert_eq!(quick.next_event().map(number), Some(n.into()), "not that of before it began");
         }
         assert_eq!((quick.next_event().is_none(), quick.lost(), slow.lost()), (true, 0, 44));

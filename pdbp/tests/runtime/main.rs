@@ -6,6 +6,7 @@ mod collective;
 mod copies;
 #[cfg(feature = "cuda")]
 mod device;
+mod events;
 mod failures;
 mod interrupts;
 mod lengths;

@@ -1,5 +1,6 @@
 //! Parts that wait in tasks, on minimal executors.
 
+mod events;
 mod streams;
 
 use std::future::poll_fn;

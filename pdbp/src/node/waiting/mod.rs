@@ -33,8 +33,8 @@
 mod interrupt;
 mod policy;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -277,7 +277,18 @@ impl Waiter {
     /// Waits a little, longer each time. `pipes` are those in which the thread expects something. The caller must hold no lock: this
     /// may call the program.
     pub(crate) fn pause(&mut self, node: &Node, pipes: &[&Pipe]) {
-        self.pause_on(&node.shared, pipes);
+        self.pause_by(node, |shared, left| sleep(shared, pipes, left));
+    }
+
+    /// As [`pause`](Self::pause), of a thread that expects an event of the node. `nothing` tells whether there is none.
+    pub(super) fn pause_for_event(&mut self, node: &Node, nothing: impl Fn() -> bool) {
+        self.pause_by(node, |shared, left| sleep_until_event(shared, nothing, left));
+    }
+
+    /// Pauses; `sleep` is as the function of that name.
+    #[inline]
+    fn pause_by(&mut self, node: &Node, sleep: impl FnOnce(&Shared, Duration) -> (bool, bool)) {
+        self.pause_on(&node.shared, sleep);
         if self.rounds > self.spins() || self.sleeping_since.is_some() {
             self.check_interrupts(&node.shared, &node.seen);
         }
@@ -298,9 +309,9 @@ impl Waiter {
         if self.crowded { CROWDED_SPINS } else { SPINS }
     }
 
-    fn pause_on(&mut self, shared: &Arc<Shared>, pipes: &[&Pipe]) {
+    fn pause_on(&mut self, shared: &Arc<Shared>, sleep: impl FnOnce(&Shared, Duration) -> (bool, bool)) {
         if self.sleeping_since.is_some() {
-            return self.sleep(shared, pipes);
+            return self.sleep(shared, sleep);
         }
         self.rounds += 1;
         if self.rounds <= self.spins() {
@@ -321,7 +332,7 @@ impl Waiter {
             now.duration_since(polls_since) < self.polling
         };
         match self.processors {
-            _ if !polls => self.sleep(shared, pipes),
+            _ if !polls => self.sleep(shared, sleep),
             Processors::Free => self.yield_now(shared),
             Processors::Contended => {
                 std::hint::spin_loop();
@@ -343,11 +354,11 @@ impl Waiter {
         }
     }
 
-    fn sleep(&mut self, shared: &Arc<Shared>, pipes: &[&Pipe]) {
+    fn sleep(&mut self, shared: &Arc<Shared>, sleep: impl FnOnce(&Shared, Duration) -> (bool, bool)) {
         let Clock { started, now, .. } = *self.clock();
         let since = *self.sleeping_since.get_or_insert(now);
         let left = self.timeout.saturating_sub(started.elapsed()).min(self.naps.next(shared));
-        let (came, leads) = sleep(shared, pipes, left);
+        let (came, leads) = sleep(shared, left);
         if leads && self.led.is_none() {
             self.led = Some(Arc::clone(shared));
         }
@@ -372,13 +383,7 @@ fn sleep(shared: &Shared, pipes: &[&Pipe], left: Duration) -> (bool, bool) {
             sleeps_on(Pipe::NODES_BELL);
             let worked = lead(shared, left, nothing);
             sleeps_on(Pipe::OWN_BELL);
-            let came = worked > 0 || !nothing();
-            drop(leader);
-            if came && shared.tasks.has_waiting() {
-                // Tasks do not poll.
-                shared.unpark_driver();
-            }
-            return (came, true);
+            return (resign(shared, leader, worked > 0 || !nothing()), true);
         }
         (Err(_), []) => {
             thread::sleep(left.min(Duration::from_micros(100)));
@@ -392,6 +397,28 @@ fn sleep(shared: &Shared, pipes: &[&Pipe], left: Duration) -> (bool, bool) {
         }
     }
     (!nothing(), false)
+}
+
+/// As [`sleep`], until an event is recorded.
+pub(super) fn sleep_until_event(shared: &Shared, nothing: impl Fn() -> bool, left: Duration) -> (bool, bool) {
+    let Ok(leader) = shared.leader.try_lock() else {
+        shared.events.bell.sleep(left, &nothing);
+        return (!nothing(), false);
+    };
+    shared.events.sleep_on_nodes_bell(true);
+    let worked = lead(shared, left, &nothing);
+    shared.events.sleep_on_nodes_bell(false);
+    (resign(shared, leader, worked > 0 || !nothing()), true)
+}
+
+/// Ends the sleep of a leader. Returns `came`, whether there was, or is, something to do.
+fn resign(shared: &Shared, leader: MutexGuard<'_, ()>, came: bool) -> bool {
+    drop(leader);
+    if came && shared.tasks.has_waiting() {
+        // Tasks do not poll.
+        shared.unpark_driver();
+    }
+    came
 }
 
 #[cfg(test)]
