@@ -147,8 +147,8 @@ impl Members {
         match (&mut latest.seats, term) {
             (Some(seats), Some(term)) => seats.begin_term(term),
             (None, Some(term)) => latest.seats = Some(Seats::succeed(places, self.masters, term)),
-            // This node is about to get its term; the places that it gave as founder stay as they are.
-            (_, None) if primary == Some(self.place) => {}
+            // This node is about to get its term; the places that it gave as founder stay as they are. The only master has no successor.
+            (_, None) if primary == Some(self.place) || self.masters <= 1 => {}
             (_, None) => latest.seats = None,
         }
     }

@@ -5,7 +5,9 @@
 //!
 //! * the *incarnation*: the term, and a serial number of the process in that term. It is greater than all that earlier primaries have
 //!   given; a deposed primary that does not know it yet gives smaller ones than its successors;
-//! * the *generation* of a place: the term, and a serial number of the process among those given this place in that term.
+//! * the *generation* of a place: the term, and a serial number of the process among those given this place in that term. Where one node
+//!   gives all places for ever, the term has no part in it, and some generations behind it belong to that process, too: those to which it
+//!   comes when it has registered very many parts.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -14,8 +16,9 @@ use crate::options::Role;
 
 /// How long a place is reserved for a process that was offered it and has no link yet.
 const OFFER: Duration = Duration::from_secs(5);
-/// Maximum processes that can be given a place in one term; also the number of terms after which generations wrap around.
-const HOLDERS: u32 = 1 << 16;
+/// Bits of a generation for the serial number, with several masters and with one. The others are for the term, which wraps around, or for the
+/// generations to which the process may go on.
+const SERIAL: [u32; 2] = [20, 28];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seat {
@@ -72,10 +75,23 @@ impl Seats {
         Self { places, masters: usize::from(masters), term, given: 0, departures: 0 }
     }
 
+    /// Maximum processes that can be given a place in one term, or with one master ever.
+    fn most_holders(&self) -> u32 {
+        1 << SERIAL[usize::from(self.masters <= 1)]
+    }
+
+    fn generation(&self, holders: u32) -> u32 {
+        let [serial, alone] = SERIAL;
+        match self.masters {
+            0 | 1 => holders << (u32::BITS - alone),
+            _ => self.term.saturating_sub(1) << serial | holders,
+        }
+    }
+
     /// Begins another term of the same primary.
     pub(crate) fn begin_term(&mut self, term: u32) {
         // Places that the founder gave before its election count as given in its first term.
-        if self.term > 0 {
+        if self.term > 0 && self.masters > 1 {
             self.places.iter_mut().for_each(|place| place.holders = 0);
         }
         (self.term, self.given) = (term, 0);
@@ -90,7 +106,7 @@ impl Seats {
 
     fn is_free(&self, place: usize, now: Instant) -> bool {
         self.places.get(place).is_some_and(|place| match place.seat {
-            _ if place.holders >= HOLDERS => false,
+            _ if place.holders >= self.most_holders() => false,
             Seat::Vacant => true,
             Seat::Offered(until) => until <= now,
             Seat::Arrived | Seat::Taken => false,
@@ -113,9 +129,9 @@ impl Seats {
     pub(crate) fn give(&mut self, role: Role, now: Instant) -> Option<Grant> {
         let given = self.given.checked_add(1)?;
         let place = self.next(role, now)?;
+        let generation = self.generation(self.places.get(place)?.holders);
         let found = self.places.get_mut(place)?;
         self.given = given;
-        let generation = self.term.saturating_sub(1) << 16 | found.holders;
         (found.seat, found.holders) = (Seat::Offered(now + OFFER), found.holders + 1);
         Some(Grant { place, generation, incarnation: u64::from(self.term) << 32 | u64::from(given) })
     }
@@ -172,7 +188,7 @@ mod tests {
     fn places_are_given_once_until_they_are_vacant_again() {
         let (mut seats, now) = (Seats::new(3, 1), Instant::now());
         let give = |seats: &mut Seats, now| {
-            seats.give(WORKER, now).map(|given| (given.place, given.generation, given.incarnation))
+            seats.give(WORKER, now).map(|given| (given.place, given.generation >> 4, given.incarnation))
         };
         assert_eq!(give(&mut seats, now), Some((1, 0, 1)));
         assert_eq!(give(&mut seats, now), Some((2, 0, 2)));
@@ -187,6 +203,37 @@ mod tests {
         assert_eq!(give(&mut seats, now), Some((1, 1, 4)));
     }
 
+    /// Each client of a pool of tasks is a process that joins and leaves.
+    #[test]
+    fn any_number_of_processes_comes_and_goes_in_one_term() {
+        const MANY: u32 = 200_000;
+        for masters in [1, 3] {
+            let (mut seats, now) = (Seats::new(masters + 1, masters), Instant::now());
+            seats.begin_term(1);
+            let mut last = None;
+            for number in 0..MANY {
+                let given = seats.give(WORKER, now).map(|given| given.generation);
+                assert!(given > last, "{given:?} after {last:?}: process {number}, of {masters} masters");
+                last = given;
+                seats.take(masters.into());
+                seats.vacate(masters.into());
+            }
+        }
+    }
+
+    /// A process that has registered very many parts, or whose desk has carried very many calls, has gone on to the generations behind its own.
+    #[test]
+    fn where_one_node_gives_all_places_their_holders_have_generations_to_spare() {
+        let (mut seats, now) = (Seats::new(2, 1), Instant::now());
+        let generations = [(); 2].map(|()| {
+            let given = seats.give(WORKER, now).unwrap();
+            seats.take(1);
+            seats.vacate(1);
+            given.generation
+        });
+        assert!(generations[1] - generations[0] >= 16, "{generations:?}");
+    }
+
     #[test]
     fn a_process_that_never_comes_keeps_its_place_for_a_while() {
         let (mut seats, now) = (Seats::new(2, 1), Instant::now());
@@ -195,7 +242,7 @@ mod tests {
         seats.vacate(1);
         assert!(!seats.has_room(WORKER, now + OFFER - Duration::from_millis(1)));
         let given = seats.give(WORKER, now + OFFER);
-        assert_eq!(given, Some(Grant { place: 1, generation: 1, incarnation: 2 }));
+        assert_eq!(given, Some(Grant { place: 1, generation: 1 << 4, incarnation: 2 }));
     }
 
     #[test]
@@ -234,20 +281,20 @@ mod tests {
     #[test]
     fn no_two_processes_are_given_the_same_numbers_whichever_primaries_they_have_asked() {
         let now = Instant::now();
-        let mut primaries = vec![Seats::new(4, 1)];
+        let mut primaries = vec![Seats::new(6, 3)];
         let (mut incarnations, mut generations, mut last) = (BTreeSet::new(), BTreeSet::new(), 0);
         for term in 1..40 {
             if term % 5 == 1 {
                 primaries[0].begin_term(term);
             } else {
-                primaries.push(Seats::succeed(4, 1, term));
+                primaries.push(Seats::succeed(6, 3, term));
             }
             let newest = if term % 5 == 1 { 0 } else { primaries.len() - 1 };
             for turn in 0..20 {
                 let at = if turn % 3 == 0 { turn % primaries.len() } else { newest };
                 let seats = &mut primaries[at];
                 let Some(given) = seats.give(WORKER, now) else {
-                    (1..4).for_each(|place| {
+                    (3..6).for_each(|place| {
                         seats.take(place);
                         seats.vacate(place);
                     });
@@ -270,11 +317,11 @@ mod tests {
 
     #[test]
     fn the_first_term_goes_on_where_the_founder_began() {
-        let (mut seats, now) = (Seats::new(2, 1), Instant::now());
+        let (mut seats, now) = (Seats::new(4, 3), Instant::now());
         assert_eq!(seats.give(WORKER, now).map(|given| (given.generation, given.incarnation)), Some((0, 1)));
-        seats.take(1);
+        seats.take(3);
         seats.begin_term(1);
-        seats.vacate(1);
+        seats.vacate(3);
         assert_eq!(
             seats.give(WORKER, now).map(|given| (given.generation, given.incarnation)),
             Some((1, 1 << 32 | 1))
