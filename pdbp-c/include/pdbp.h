@@ -191,8 +191,13 @@ typedef struct {
 #define PDBP_EVENT_NODE_UP 13 /* peer has joined; or this node is a member of the cluster again */
 #define PDBP_EVENT_NODE_DOWN 14 /* peer has ended, or all have given it up, and is no longer a member */
 
-/* Takes the oldest event; PDBP_END when there is none. The last 256 are kept. */
+/* Takes the oldest event; PDBP_END when there is none. The last 256 are kept. All handles of a node take from the same events. */
 pdbp_status pdbp_event(pdbp_node *node, pdbp_event_info *info);
+/* The same, but waits for an event. */
+pdbp_status pdbp_wait_event(pdbp_node *node, pdbp_event_info *info, pdbp_ns wait);
+/* For event loops, as pdbp_fd: *fd becomes readable when an event has come since pdbp_event returned PDBP_END, for the handle that was the last to do
+ * so. It is closed with the handle, and must not be read. */
+pdbp_status pdbp_event_fd(pdbp_node *node, int *fd);
 
 /* Counts of a node since its start, over all peers. Set size to sizeof before the call. */
 typedef struct {

@@ -23,6 +23,7 @@
 namespace pdbp {
 
 using target = pdbp_target; /* a part, as a plain value */
+using event = pdbp_event_info;
 using nanoseconds = std::chrono::nanoseconds;
 
 /* As long as the setting timeout_ms says. */
@@ -293,6 +294,21 @@ public:
     void barrier(nanoseconds wait = set_timeout) const { check(pdbp_barrier(get(), detail::time(wait))); }
     void quiesce(nanoseconds wait = set_timeout) const { check(pdbp_quiesce(get(), detail::time(wait))); }
     void interrupt() const noexcept { pdbp_interrupt(get()); }
+    /* The next event at the node; its kind is one of PDBP_EVENT_... */
+    event wait_event(nanoseconds wait = set_timeout) const {
+        event next{};
+        next.size = sizeof next;
+        check(pdbp_wait_event(get(), &next, detail::time(wait)));
+        return next;
+    }
+    std::optional<event> try_event() const {
+        event next{};
+        next.size = sizeof next;
+        const pdbp_status status = pdbp_event(get(), &next);
+        if (status == PDBP_END) return std::nullopt;
+        check(status);
+        return next;
+    }
     /* A group of one member on each node; each node calls this, with the same name. */
     pdbp::group group(const std::string &name, nanoseconds patience = set_timeout) const {
         pdbp::group made;

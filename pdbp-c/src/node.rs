@@ -1,13 +1,18 @@
 //! Nodes: names, barriers, progress, and what can be read of them.
 
+use std::ffi::c_int;
 use std::mem::{MaybeUninit, offset_of};
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::OnceLock;
+use std::task::Poll;
 use std::time::Duration;
 
-use pdbp::{Event, Node, NodeId, NodeStats, RowStats, Target};
+use pdbp::{Event, Node, NodeId, NodeStats, Progress, RowStats, Target, WaitError, WakeFd};
 
 use crate::call::{MaybeOut, Out, Place, Ret, Text, Wait, exports, named, room};
 use crate::freed::unboxed;
 use crate::handle::{Free, Handle, Header, In, Look};
+use crate::part::descriptor;
 use crate::status::{Failure, Status};
 
 /// `pdbp_node`.
@@ -15,11 +20,23 @@ use crate::status::{Failure, Status};
 pub struct NodeHandle {
     header: Header,
     pub(crate) node: Node,
+    /// From the first call that asks for it.
+    wakes: OnceLock<WakeFd>,
 }
 
 impl NodeHandle {
     pub(crate) fn new(node: Node) -> Self {
-        Self { header: Header::new::<Self>(), node }
+        Self { header: Header::new::<Self>(), node, wakes: OnceLock::new() }
+    }
+
+    /// The oldest event. If there is none, the descriptor, if somebody has asked for it, becomes readable when there is.
+    fn next_event(&self) -> Result<Option<Event>, Failure> {
+        let Some(wakes) = self.wakes.get() else { return Ok(self.node.next_event()) };
+        wakes.clear();
+        match self.node.poll_event(&mut wakes.context()) {
+            Poll::Ready(event) => Ok(Some(event?)),
+            Poll::Pending => Ok(None),
+        }
     }
 }
 
@@ -324,8 +341,32 @@ exports! {
     fn pdbp_event(node: In<NodeHandle>, info: Out<EventInfo>) -> Status {
         // With a size that is wrong no event is taken.
         put(&info, EventInfo::default(), EVENT_LEAST)?;
-        let event = node.node.next_event().ok_or(Failure::END)?;
+        let event = node.next_event()?.ok_or(Failure::END)?;
         put(&info, EventInfo::from(event), EVENT_LEAST)
+    }
+
+    /// As `pdbp_event`; waits for one.
+    fn pdbp_wait_event(node: In<NodeHandle>, info: Out<EventInfo>, wait: Wait) -> Status {
+        put(&info, EventInfo::default(), EVENT_LEAST)?;
+        let event = node.node.wait_event(wait.on(&node.node)).map_err(|e| wait.failure(e))?;
+        put(&info, EventInfo::from(event), EVENT_LEAST)
+    }
+
+    /// The descriptor that `pdbp_event` arms.
+    fn pdbp_event_fd(node: In<NodeHandle>, fd: Out<c_int>) -> Status {
+        if node.node.settings().progress == Progress::Inline {
+            return Err(WaitError::NobodyPolls.into());
+        }
+        let wakes = match node.wakes.get() {
+            Some(wakes) => wakes,
+            None => {
+                // If another thread has been faster, this one's descriptor is dropped.
+                let wakes = descriptor()?;
+                node.wakes.get_or_init(|| wakes)
+            }
+        };
+        fd.put(wakes.as_fd().as_raw_fd());
+        Ok(Status::DONE)
     }
 
     /// What can be read of a running node.

@@ -82,8 +82,7 @@ impl PartHandle {
         if let Some(wakes) = self.wakes.get() {
             return Ok(wakes);
         }
-        let none = |error| Failure::new(Status::E_FULL, format!("cannot create a descriptor: {error}"));
-        let wakes = WakeFd::new().map_err(none)?;
+        let wakes = descriptor()?;
         Ok(self.wakes.get_or_init(|| wakes))
     }
 
@@ -158,6 +157,12 @@ impl PartHandle {
     fn recv_within(&self, wait: Wait) -> Result<Message<Shared>, Failure> {
         Ok(self.part.recv_timeout(wait.on(self.node()))?)
     }
+}
+
+/// A descriptor for loops over `poll`.
+pub(crate) fn descriptor() -> Result<WakeFd, Failure> {
+    WakeFd::new()
+        .map_err(|error| Failure::new(Status::E_FULL, format!("cannot create a descriptor: {error}")))
 }
 
 /// A share of the part that C has a handle of.

@@ -196,6 +196,7 @@ failures! {
     WaitError: |error: &WaitError| match error {
         WaitError::Timeout(timeout) => (Status::TIMEOUT, timeout.peers.clone()),
         WaitError::Interrupted => (Status::INTERRUPTED, vec![]),
+        WaitError::NobodyPolls => (Status::E_SETTINGS, vec![]),
         _ => (Status::E_OTHER, vec![]),
     };
     RegisterError: |error: &RegisterError| match error {

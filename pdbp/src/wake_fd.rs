@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Wake, Waker};
 
 /// A file descriptor that becomes readable when something that a part was polled for has arrived: for event loops over `poll`,
@@ -46,9 +46,16 @@ pub struct WakeFd {
 struct PipeBell {
     reader: PipeReader,
     writer: PipeWriter,
-    /// Whether a byte is in the pipe, or about to be.
-    rung: AtomicBool,
+    /// One of the three below.
+    state: AtomicU8,
 }
+
+/// The pipe is empty.
+const QUIET: u8 = 0;
+/// A byte is in the pipe, or about to be.
+const RUNG: u8 = 1;
+/// A thread takes the byte out.
+const CLEARING: u8 = 2;
 
 impl WakeFd {
     /// A descriptor that is not readable yet.
@@ -57,7 +64,7 @@ impl WakeFd {
     /// The process or the system has reached its limit of file descriptors.
     pub fn new() -> io::Result<Self> {
         let (reader, writer) = io::pipe()?;
-        let bell = Arc::new(PipeBell { reader, writer, rung: AtomicBool::new(false) });
+        let bell = Arc::new(PipeBell { reader, writer, state: AtomicU8::new(QUIET) });
         Ok(Self { waker: Waker::from(Arc::clone(&bell)), bell })
     }
 
@@ -68,21 +75,22 @@ impl WakeFd {
 
     /// Whether anything has arrived since it was cleared: the descriptor is readable, or about to be.
     pub fn is_rung(&self) -> bool {
-        self.bell.rung.load(Ordering::Acquire)
+        self.bell.state.load(Ordering::Acquire) == RUNG
     }
 
     /// Makes the descriptor unreadable; call this before polling. Returns whether anything had arrived.
     pub fn clear(&self) -> bool {
-        let rung = self.is_rung();
-        // Reset only after the byte has been read, so there is never a second one.
+        let state = &self.bell.state;
+        // One of several threads takes the byte. Quiet only after that, so there is never a second one.
+        let rung = state.compare_exchange(RUNG, CLEARING, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if rung {
             let mut byte = [0];
-            // The waker that set `rung` writes the byte at once. With both ends of the pipe here, the only possible error is an
+            // The waker that set `RUNG` writes the byte at once. With both ends of the pipe here, the only possible error is an
             // interrupt, after which this reads again.
             while let Err(error) = (&self.bell.reader).read(&mut byte)
                 && error.kind() == io::ErrorKind::Interrupted
             {}
-            self.bell.rung.store(false, Ordering::Release);
+            state.store(QUIET, Ordering::Release);
         }
         rung
     }
@@ -106,12 +114,44 @@ impl Wake for PipeBell {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Acquire: the previous byte has been read.
-        if !self.rung.swap(true, Ordering::AcqRel) {
+        // Acquire: the previous byte has been read. Where that is under way, whoever clears polls afterwards.
+        if self.state.compare_exchange(QUIET, RUNG, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             // Retried after an interrupt, as in `clear`. An empty pipe has room.
             while let Err(error) = (&self.writer).write(&[1])
                 && error.kind() == io::ErrorKind::Interrupted
             {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+    use super::*;
+
+    #[test]
+    fn threads_that_clear_at_the_same_time_take_one_byte() {
+        const RINGS: usize = 10_000;
+        let waker = WakeFd::new().unwrap();
+        let (taken, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        taken.fetch_add(waker.clear().into(), Ordering::Relaxed);
+                    }
+                });
+            }
+            for _ in 0..RINGS {
+                waker.context().waker().wake_by_ref();
+            }
+            while waker.is_rung() {
+                std::hint::spin_loop();
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        assert!((1..=RINGS).contains(&taken.into_inner()));
+        assert!(!waker.clear());
     }
 }

@@ -262,10 +262,10 @@ fn each_function_works_after_the_cluster_was_freed() {
         let expected = match export.name {
             _ if gone => Status::E_NULL,
             "pdbp_find" => Status::E_NO_PART,
-            "pdbp_event" => Status::DONE,
+            "pdbp_event" | "pdbp_wait_event" => Status::DONE,
             "pdbp_commit" => Status::E_NO_LOAN,
             // Its progress is "inline".
-            "pdbp_arm" => Status::E_SETTINGS,
+            "pdbp_arm" | "pdbp_event_fd" => Status::E_SETTINGS,
             "pdbp_filled" | "pdbp_discard" | "pdbp_group_patience" => Status::E_ARGUMENT,
             // The group has one member, and the sample of a rank is 1.
             "pdbp_group_broadcast"

@@ -440,6 +440,7 @@ static void node_calls(void) {
     pdbp_event_info event;
     pdbp_ns next = 7;
     size_t size;
+    int fd;
     memset(&stats, 0xff, sizeof stats);
     stats.size = 4;
     EXPECT(pdbp_stats(nodes[0], &stats) == PDBP_E_ARGUMENT);
@@ -449,6 +450,18 @@ static void node_calls(void) {
     event.size = sizeof event;
     while (pdbp_event(nodes[0], &event) == PDBP_DONE) EXPECT(event.size == sizeof event);
     EXPECT(pdbp_event(nodes[0], &event) == PDBP_END);
+    EXPECT(pdbp_wait_event(nodes[0], &event, 0) == PDBP_WOULD_BLOCK);
+    EXPECT(pdbp_wait_event(nodes[0], &event, 1000000) == PDBP_TIMEOUT);
+    SAYS("no node has caused an event");
+    EXPECT(pdbp_wait_event(nodes[0], &event, -2) == PDBP_E_ARGUMENT);
+    pdbp_interrupt(nodes[0]);
+    EXPECT(pdbp_wait_event(nodes[0], &event, WAIT) == PDBP_INTERRUPTED);
+    event.size = 4;
+    EXPECT(pdbp_wait_event(nodes[0], &event, WAIT) == PDBP_E_ARGUMENT);
+    event.size = sizeof event;
+    /* Nobody would make it readable: the progress of this cluster is "inline". */
+    EXPECT(pdbp_event_fd(nodes[0], &fd) == PDBP_E_SETTINGS);
+    SAYS("nothing polls the node");
     DONE(pdbp_poll(nodes[0], &next));
     EXPECT(next >= -1 && next != 7);
     {

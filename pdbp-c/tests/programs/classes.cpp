@@ -96,6 +96,22 @@ static void messages(const pdbp::cluster &cluster) {
     b.adopt();
 }
 
+static void events(const pdbp::cluster &cluster) {
+    const pdbp::node here = cluster.node(0), there = cluster.node(1);
+    pdbp::part a(here, "a");
+    {
+        const pdbp::part gone(there, "gone");
+        a.send(here.find("gone@node1"), "too late");
+    }
+    a.flush();
+    pdbp::event event{};
+    while ((event = there.wait_event()).kind != PDBP_EVENT_UNROUTABLE) {}
+    EXPECT(event.peer == 0 && event.count == 1);
+    while (there.try_event()) {}
+    THROWS(pdbp::timeout, PDBP_TIMEOUT, "no node has caused an event", there.wait_event(1ms));
+    THROWS(pdbp::error, PDBP_WOULD_BLOCK, "PDBP_WOULD_BLOCK", there.wait_event(-5s));
+}
+
 static void streams(const pdbp::cluster &cluster) {
     pdbp::part a(cluster.node(0), "a"), b(cluster.node(1), "b");
     pdbp::writer writer = a.open(b.id());
@@ -177,6 +193,7 @@ int main() {
     const pdbp::cluster cluster(settings.set("nodes", "2").set("transport", "local").set("progress", "inline"));
     EXPECT(cluster.size() == 2);
     messages(cluster);
+    events(cluster);
     streams(cluster);
     std::vector<std::thread> threads;
     for (pdbp::node &node : cluster.nodes()) threads.emplace_back(member, std::move(node));

@@ -4,13 +4,13 @@
 #include <pdbp.h>
 
 #include <arpa/inet.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define WAIT 60000000000 /* a minute: longer than anything takes that works */
@@ -68,23 +68,30 @@ static pid_t join(const char *program, const char *address) {
     return child;
 }
 
-/* The next event of this kind, of those that the node has. */
+/* Waits for the next event of this kind. */
 static uint16_t await_event(uint32_t kind) {
     pdbp_event_info event;
-    pdbp_status status;
-    struct timespec a_millisecond = {0, 1000000};
-    int i;
     event.size = sizeof event;
-    for (i = 0; i < 60000; i++) {
+    do DONE(pdbp_wait_event(node, &event, WAIT));
+    while (event.kind != kind);
+    return event.peer;
+}
+
+/* The same, in a loop over descriptors. */
+static uint16_t poll_event(uint32_t kind) {
+    pdbp_event_info event;
+    struct pollfd waits;
+    pdbp_status status;
+    DONE(pdbp_event_fd(node, &waits.fd));
+    waits.events = POLLIN;
+    event.size = sizeof event;
+    for (;;) {
         while ((status = pdbp_event(node, &event)) == PDBP_DONE) {
             if (event.kind == kind) return event.peer;
         }
         EXPECT(status == PDBP_END);
-        DONE(pdbp_poll(node, NULL));
-        nanosleep(&a_millisecond, NULL);
+        EXPECT(poll(&waits, 1, 60000) == 1);
     }
-    EXPECT(!"no such event");
-    return 0;
 }
 
 static size_t members(void) {
@@ -137,7 +144,7 @@ int main(int argc, char **argv) {
     EXPECT(waitpid(children[0], &status, 0) == children[0] && WIFEXITED(status) && WEXITSTATUS(status) == 0);
     EXPECT(members() == 2);
     EXPECT(kill(children[1], SIGKILL) == 0 && waitpid(children[1], &status, 0) == children[1]);
-    EXPECT(await_event(PDBP_EVENT_NODE_DOWN) == 2);
+    EXPECT(poll_event(PDBP_EVENT_NODE_DOWN) == 2);
     EXPECT(members() == 1);
     {
         uint16_t left = 7;
