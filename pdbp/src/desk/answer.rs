@@ -8,6 +8,7 @@ use quick_xml::escape::{escape, partial_escape};
 
 use super::envelope::{DESK, Version};
 use super::fault::{Fault, Reason};
+use super::mailbox::Letter;
 use crate::http::Answer;
 
 /// The WSDL, without its schema and address.
@@ -32,6 +33,41 @@ pub(super) fn called(version: Version, content: &[u8]) -> Answer {
     STANDARD.encode_string(content, &mut body);
     body.push_str("</d:Content></d:CallResponse>");
     answer(version, "200 OK", &body)
+}
+
+/// The address of a mailbox.
+pub(super) fn opened(version: Version, address: &str) -> Answer {
+    let address = text(address);
+    let body = format!("<d:OpenMailboxResponse><d:Mailbox>{address}</d:Mailbox></d:OpenMailboxResponse>");
+    answer(version, "200 OK", &body)
+}
+
+/// Messages of a mailbox, as elements for [`received`].
+pub(super) fn letters<'a>(letters: impl Iterator<Item = &'a Letter>) -> String {
+    let mut body = String::new();
+    for Letter { number, from, command, content } in letters {
+        // Writing to a String cannot fail.
+        let _ = write!(body, "<d:Message><d:Number>{number}</d:Number>");
+        if let Some(from) = from {
+            let _ = write!(body, "<d:From>{}</d:From>", text(from));
+        }
+        if let Some(command) = command {
+            let _ = write!(body, "<d:Command>{command}</d:Command>");
+        }
+        body.push_str("<d:Content>");
+        STANDARD.encode_string(content.as_deref().unwrap_or_default(), &mut body);
+        body.push_str("</d:Content></d:Message>");
+    }
+    body
+}
+
+/// Messages of a mailbox.
+pub(super) fn received(version: Version, letters: &str) -> Answer {
+    answer(version, "200 OK", &format!("<d:ReceiveResponse>{letters}</d:ReceiveResponse>"))
+}
+
+pub(super) fn closed(version: Version) -> Answer {
+    answer(version, "200 OK", "<d:CloseMailboxResponse/>")
 }
 
 pub(super) fn parts(version: Version, parts: &[String]) -> Answer {

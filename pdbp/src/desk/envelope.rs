@@ -2,6 +2,7 @@
 //!
 //! A SOAP message has no DTD (SOAP 1.1 section 3, SOAP 1.2 part 1 section 5), so nothing in it is ever expanded or fetched.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -27,8 +28,20 @@ const DEPTH: usize = 16;
 const ATTRIBUTES: usize = 32;
 /// Maximum bytes of a name, of an attribute's value, and of an address.
 const NAME: usize = 1 << 10;
-/// The longest timeout of a call.
-const LONGEST: Duration = Duration::from_secs(600);
+/// The longest time, in milliseconds, for which a call, or a request for messages, waits.
+const LONGEST: u64 = 600_000;
+/// The longest time, in milliseconds, for which a mailbox is kept that nobody receives from.
+const KEPT: u64 = 3_600_000;
+
+/// The operations, with their fields in the order of the schema.
+const OPERATIONS: [(&str, &[&str]); 6] = [
+    ("Send", &["To", "Content", "From"]),
+    ("Call", &["To", "Content", "TimeoutMs"]),
+    ("Parts", &[]),
+    ("OpenMailbox", &["Name", "IdleMs"]),
+    ("Receive", &["Mailbox", "Taken", "TimeoutMs"]),
+    ("CloseMailbox", &["Mailbox"]),
+];
 
 /// The SOAP version of an envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,9 +62,31 @@ impl Version {
 /// A client's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
-    Send { to: String, content: Vec<u8> },
-    Call { to: String, content: Vec<u8>, timeout: Option<Duration> },
+    /// `from` is a mailbox.
+    Send {
+        to: String,
+        content: Vec<u8>,
+        from: Option<String>,
+    },
+    Call {
+        to: String,
+        content: Vec<u8>,
+        timeout: Option<Duration>,
+    },
     Parts,
+    OpenMailbox {
+        name: String,
+        idle: Option<Duration>,
+    },
+    /// `taken` is the number of the last message that the client has.
+    Receive {
+        mailbox: String,
+        taken: u64,
+        timeout: Option<Duration>,
+    },
+    CloseMailbox {
+        mailbox: String,
+    },
 }
 
 /// Parses an envelope. A fault has the version of the envelope, if known by then, or else `version`.
@@ -129,7 +164,7 @@ impl Reader<'_> {
             return Err(Fault::malformed("the Body is missing"));
         }
         let Some(asked) = self.element("an operation")? else {
-            return Err(Fault::malformed("the Body is empty: it must contain Send, Call or Parts"));
+            return Err(Fault::malformed(format!("the Body is empty: it must contain {}", operations())));
         };
         let operation = self.operation(&asked)?;
         for outer in ["the Body", "the Envelope"] {
@@ -147,50 +182,67 @@ impl Reader<'_> {
     }
 
     fn operation(&mut self, asked: &Element) -> Result<Operation, Fault> {
-        let known: &[&str] = match asked.name.as_str() {
-            _ if asked.namespace != DESK => &[],
-            "Send" => &["To", "Content"],
-            "Call" => &["To", "Content", "TimeoutMs"],
-            "Parts" => {
-                return match self.element("the end of Parts")? {
-                    None => Ok(Operation::Parts),
-                    Some(more) => {
-                        Err(Fault::malformed(format!("Parts must be empty but has \"{}\"", more.name)))
-                    }
-                };
-            }
-            _ => &[],
-        };
-        if known.is_empty() {
-            let Element { namespace, name, .. } = asked;
+        let Element { namespace, name, .. } = asked;
+        let known = OPERATIONS.iter().find(|(operation, _)| namespace == DESK && operation == name);
+        let Some((operation, known)) = known else {
             return Err(Fault::malformed(format!(
-                "no operation \"{name}\" in \"{namespace}\": use Send, Call or Parts of \"{DESK}\""
+                "no operation \"{name}\" in \"{namespace}\": use {} of \"{DESK}\"",
+                operations()
             )));
-        }
+        };
         let mut fields: [Option<String>; 3] = [const { None }; 3];
         // The schema has them in this order; any other order is accepted as well.
         while let Some(field) = self.element("a field")? {
             let place = known.iter().position(|name| field.is(DESK, name));
             let place = place.and_then(|place| fields.get_mut(place)).filter(|place| place.is_none());
             let Some(place) = place else {
-                let (name, within) = (field.name, &asked.name);
+                let name = field.name;
                 return Err(Fault::malformed(format!(
-                    "{within} has an unknown or repeated element \"{name}\""
+                    "{operation} has an unknown or repeated element \"{name}\""
                 )));
             };
             let most = if field.name == "Content" { ENVELOPE } else { NAME };
             *place = Some(self.text_of(&field.name, most)?);
         }
-        let [to, content, timeout] = fields;
-        let to = to.map(|to| to.trim().to_owned()).filter(|to| !to.is_empty());
-        let to =
-            to.ok_or_else(|| Fault::malformed(format!("{} has no To, the address of a part", asked.name)))?;
-        let content = content.ok_or_else(|| Fault::malformed(format!("{} has no Content", asked.name)))?;
-        let content = decode(content)?;
-        if asked.name == "Send" {
-            return Ok(Operation::Send { to, content });
-        }
-        Ok(Operation::Call { to, content, timeout: timeout.as_deref().map(milliseconds).transpose()? })
+        let [first, second, third] = fields;
+        // A field that must not be empty.
+        let filled = |field: Option<String>, what: &str| {
+            let field = field.map(|field| field.trim().to_owned()).filter(|field| !field.is_empty());
+            field.ok_or_else(|| Fault::malformed(format!("{operation} has no {what}")))
+        };
+        let content = |content: Option<String>| {
+            decode(content.ok_or_else(|| Fault::malformed(format!("{operation} has no Content")))?)
+        };
+        let duration = |text: Option<String>, name, most| {
+            text.map(|text| number(&text, name, 1..=most).map(Duration::from_millis)).transpose()
+        };
+        Ok(match *operation {
+            "Send" => Operation::Send {
+                to: filled(first, "To, the address of a part")?,
+                content: content(second)?,
+                from: third.map(|from| filled(Some(from), "mailbox in its From")).transpose()?,
+            },
+            "Call" => Operation::Call {
+                to: filled(first, "To, the address of a part")?,
+                content: content(second)?,
+                timeout: duration(third, "TimeoutMs", LONGEST)?,
+            },
+            "OpenMailbox" => Operation::OpenMailbox {
+                name: filled(first, "Name, by which parts find the mailbox")?,
+                idle: duration(second, "IdleMs", KEPT)?,
+            },
+            "Receive" => Operation::Receive {
+                mailbox: filled(first, "Mailbox")?,
+                taken: number(
+                    &filled(second, "Taken, the last message that the client has, or 0")?,
+                    "Taken",
+                    0..=u64::MAX,
+                )?,
+                timeout: duration(third, "TimeoutMs", LONGEST)?,
+            },
+            "CloseMailbox" => Operation::CloseMailbox { mailbox: filled(first, "Mailbox")? },
+            _ => Operation::Parts,
+        })
     }
 
     /// The next element, or `None` at the end of the enclosing one. Only white space may precede it.
@@ -387,9 +439,16 @@ fn decode(mut text: String) -> Result<Vec<u8>, Fault> {
     Ok(bytes)
 }
 
-fn milliseconds(text: &str) -> Result<Duration, Fault> {
-    let most = LONGEST.as_millis() as u64;
-    let read = text.trim().parse().ok().filter(|n| (1..=most).contains(n));
-    read.map(Duration::from_millis)
-        .ok_or_else(|| Fault::malformed(format!("TimeoutMs is \"{}\" but must be 1 to {most}", text.trim())))
+fn number(text: &str, name: &str, range: RangeInclusive<u64>) -> Result<u64, Fault> {
+    let read = text.trim().parse().ok().filter(|n| range.contains(n));
+    read.ok_or_else(|| {
+        let (least, most) = range.into_inner();
+        Fault::malformed(format!("{name} is \"{}\" but must be {least} to {most}", text.trim()))
+    })
+}
+
+/// The names of the operations.
+fn operations() -> String {
+    let [names @ .., last] = OPERATIONS.map(|(name, _)| name);
+    format!("{} or {last}", names.join(", "))
 }

@@ -6,21 +6,22 @@
 //! ([`Part::renew`]) before each call: what comes for the number of an earlier one finds no part. Other clusters would have to agree on
 //! each number, so calls of their parts share one: a second reply from there may be taken for the reply to the next call of the same part.
 //!
-//! Attaching a part can need the cluster's agreement, which takes time, so a separate thread attaches and frees them.
+//! A message that comes from a [mailbox](super::mailboxes) is sent by the part of that mailbox.
 
 use std::collections::VecDeque;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::envelope::CONTENT;
 use super::fault::{Code, Fault, Reason};
+use super::mailboxes::{Due, Mailboxes};
+use super::registrar::Registrar;
 use super::remote::{Remote, is_remote};
+use super::stats::Done;
 use crate::error::{RecvError, SendError};
 use crate::http::Ticket;
 use crate::node::Node;
@@ -33,8 +34,22 @@ const IDLE: Duration = Duration::from_secs(60);
 /// Interval between checks whether a called part still exists.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The result of an exchange: the reply of a called part, or `None` if a message was only sent.
-pub(super) type Outcome = Result<Option<Vec<u8>>, Fault>;
+/// The result of a request.
+pub(super) type Outcome = Result<Reply, Fault>;
+
+/// What a client gets.
+pub(super) enum Reply {
+    /// Its message is on its way.
+    Sent,
+    /// The reply of the part that it called.
+    Called(Vec<u8>),
+    /// The address of its mailbox.
+    Opened(String),
+    /// What has arrived in its mailbox, as elements of the answer.
+    Received(String),
+    /// Its mailbox is closed.
+    Closed,
+}
 
 /// A request of a client to a part.
 pub(super) struct Order {
@@ -44,23 +59,35 @@ pub(super) struct Order {
     pub(super) content: Vec<u8>,
     /// How long to wait for a reply, if the client wants one.
     pub(super) answer: Option<Duration>,
+    /// The address of the mailbox that a message comes from.
+    pub(super) from: Option<String>,
 }
 
 type Run = Pin<Box<dyn Future<Output = (Part<Shared>, Outcome)> + Send>>;
+
+/// What an exchange and its run tell each other.
+#[derive(Default)]
+struct Signs {
+    /// All of the message has been sent.
+    sent: AtomicBool,
+    /// The run is to end, and return its part.
+    given_up: AtomicBool,
+}
 
 struct Exchange {
     ticket: Ticket,
     to: Target,
     address: String,
     run: Run,
-    /// Whether all of the message has been sent.
-    sent: Arc<AtomicBool>,
+    signs: Arc<Signs>,
     began: Instant,
     /// How long to wait for room, and then for the reply.
     patience: Duration,
     timeout: Duration,
     /// See [`Idle`].
     is_spent: bool,
+    /// The address of the mailbox whose part it has.
+    from: Option<String>,
 }
 
 /// One of the desk's parts, between exchanges.
@@ -72,13 +99,6 @@ struct Idle {
     is_spent: bool,
 }
 
-/// Work for the thread that attaches and frees parts.
-enum Task {
-    Attach,
-    /// Frees the part of an exchange that was given up.
-    Free(Run),
-}
-
 pub(super) struct Exchanges {
     node: Node,
     bell: Arc<Bell>,
@@ -88,8 +108,8 @@ pub(super) struct Exchanges {
     orders: VecDeque<(Order, Target, Instant)>,
     remote: Remote,
     in_progress: Vec<Exchange>,
-    tasks: Sender<Task>,
-    attached: Receiver<Result<Part<Shared>, String>>,
+    mailboxes: Mailboxes,
+    registrar: Registrar,
     /// Whether idle parts have carried calls since they got their numbers.
     needs_renewal: bool,
     /// Parts requested and not attached yet.
@@ -125,35 +145,20 @@ impl Wake for Bell {
 }
 
 impl Exchanges {
-    pub(super) fn start(node: Node, waker: &Arc<mio::Waker>) -> std::io::Result<Self> {
+    pub(super) fn start(node: Node, waker: &Arc<mio::Waker>, done: Arc<Done>) -> std::io::Result<Self> {
         let bell = Arc::new(Bell { rung: AtomicBool::new(false), waker: Arc::clone(waker) });
-        let (tasks, todo) = channel::<Task>();
-        let (done, attached) = channel();
-        let (registrar, wakes) = (node.clone(), Arc::clone(&bell));
-        let name = format!("pdbp-desk-{}", node.id());
-        thread::Builder::new().name(name).spawn(move || {
-            while let Ok(task) = todo.recv() {
-                match task {
-                    Task::Free(run) => drop(run),
-                    Task::Attach => {
-                        let part = registrar.attach_shared();
-                        // Once the server is gone, the part is not taken, and is freed.
-                        let _ = done.send(part.map_err(|error| error.to_string()));
-                        wakes.wake_by_ref();
-                    }
-                }
-            }
-        })?;
+        let waker = Waker::from(Arc::clone(&bell));
+        let registrar = Registrar::start(node.clone(), &bell)?;
         let mut exchanges = Self {
+            mailboxes: Mailboxes::new(node.clone(), waker.clone(), done),
             node,
-            waker: Waker::from(Arc::clone(&bell)),
+            waker,
             bell,
             idle: VecDeque::new(),
             orders: VecDeque::new(),
             remote: Remote::new(),
             in_progress: Vec::new(),
-            tasks,
-            attached,
+            registrar,
             needs_renewal: false,
             attaching: 0,
             last_check: Instant::now(),
@@ -170,8 +175,11 @@ impl Exchanges {
     /// are being served.
     ///
     /// # Errors
-    /// The target does not exist, or too many lookups are in progress.
-    pub(super) fn find(&mut self, order: Order) -> Result<(), Fault> {
+    /// The target or the mailbox does not exist, or too many lookups are in progress.
+    pub(super) fn find(&mut self, mut order: Order) -> Result<(), Fault> {
+        if let Some(from) = &mut order.from {
+            *from = self.mailboxes.address(from)?;
+        }
         if let Some((order, to)) = self.remote.find(&self.node, &self.bell, order)? {
             self.orders.push_back((order, to, Instant::now()));
         }
@@ -181,9 +189,11 @@ impl Exchanges {
     /// Gives up an exchange whose client has gone. A message that was sent stays sent.
     pub(super) fn abandon(&mut self, ticket: Ticket) {
         self.remote.abandon(ticket);
+        self.mailboxes.abandon(ticket);
         self.orders.retain(|(order, ..)| order.ticket != ticket);
         if let Some(i) = self.in_progress.iter().position(|exchange| exchange.ticket == ticket) {
-            let _ = self.tasks.send(Task::Free(self.in_progress.swap_remove(i).run));
+            let exchange = self.in_progress.swap_remove(i);
+            self.give_up(exchange);
         }
     }
 
@@ -197,11 +207,11 @@ impl Exchanges {
             let spent = self.idle.iter_mut().filter(|idle| idle.is_spent);
             spent.for_each(|idle| idle.is_spent = !idle.part.renew());
         }
-        while let Ok(attached) = self.attached.try_recv() {
+        while let Some(attached) = self.registrar.next_attached() {
             self.attaching -= 1;
             match attached {
                 Ok(part) => self.idle.push_back(Idle { part, since: None, is_spent: false }),
-                Err(error) => self.refuse(&error, done),
+                Err(error) => self.refuse(&error.to_string(), done),
             }
         }
         while let Some((order, found)) = self.remote.next() {
@@ -210,18 +220,9 @@ impl Exchanges {
                 Err(fault) => done.push((order.ticket, Err(fault))),
             }
         }
-        let mut i = 0;
-        while let Some((order, ..)) = self.orders.get(i) {
-            let Some(idle) = self.take_idle(order.answer.is_some()) else {
-                i += 1;
-                continue;
-            };
-            if let Some((order, to, began)) = self.orders.remove(i) {
-                self.in_progress.push(self.exchange(idle, order, to, began));
-                is_due = true;
-            }
-        }
-        while self.attaching < self.orders.len() {
+        is_due |= self.start_orders(done);
+        let lacking = self.orders.iter().filter(|(order, ..)| order.from.is_none()).count();
+        while self.attaching < lacking {
             self.attach();
         }
         if is_due {
@@ -229,17 +230,54 @@ impl Exchanges {
         }
         self.expire(now, done);
         self.tend_idle(now);
+        let due = match is_due {
+            _ if self.last_check == now => Due::All,
+            true => Due::Awaited,
+            false => Due::Nothing,
+        };
+        let mailboxes = self.mailboxes.advance(&self.registrar, (now, due), done);
         let ends = self.in_progress.iter().map(Exchange::end);
         let orders = self.orders.iter().map(|(.., began)| *began + PATIENCE);
         let waits = !self.in_progress.is_empty() || self.idle.iter().any(|idle| idle.since.is_some());
-        let check = waits.then(|| self.last_check + CHECK_INTERVAL);
-        ends.chain(orders).chain(check).min()
+        let check = (waits || self.mailboxes.are_open()).then(|| self.last_check + CHECK_INTERVAL);
+        ends.chain(orders).chain(check).chain(mailboxes).min()
+    }
+
+    /// Starts the exchanges for which there is a part. Returns whether any was started.
+    fn start_orders(&mut self, done: &mut Vec<(Ticket, Outcome)>) -> bool {
+        let (mut i, mut has_started) = (0, false);
+        while let Some((order, ..)) = self.orders.get(i) {
+            let idle = match &order.from {
+                None => self.take_idle(order.answer.is_some()),
+                Some(from) => match self.mailboxes.lend(from) {
+                    Ok(part) => part.map(|part| Idle { part, since: None, is_spent: false }),
+                    Err(fault) => {
+                        done.push((order.ticket, Err(fault)));
+                        self.orders.remove(i);
+                        continue;
+                    }
+                },
+            };
+            let Some(idle) = idle else {
+                i += 1;
+                continue;
+            };
+            if let Some((order, to, began)) = self.orders.remove(i) {
+                self.in_progress.push(self.exchange(idle, order, to, began));
+                has_started = true;
+            }
+        }
+        has_started
+    }
+
+    /// The mailboxes, and what registers their parts.
+    pub(super) fn mailboxes(&mut self) -> (&mut Mailboxes, &Registrar) {
+        (&mut self.mailboxes, &self.registrar)
     }
 
     fn attach(&mut self) {
         self.attaching += 1;
-        // The thread lives as long as this value.
-        let _ = self.tasks.send(Task::Attach);
+        self.registrar.attach();
     }
 
     /// Takes an idle part for a call, or for a message that is not a call.
@@ -253,22 +291,22 @@ impl Exchanges {
                 return Some(idle);
             }
             // All numbers have been used.
-            self.free(idle.part);
+            self.registrar.free(idle.part);
         }
     }
 
-    fn free(&self, part: Part<Shared>) {
-        let _ = self.tasks.send(Task::Free(Box::pin(async move { (part, Ok(None)) })));
-    }
-
     fn exchange(&self, idle: Idle, order: Order, to: Target, began: Instant) -> Exchange {
-        let sent = Arc::new(AtomicBool::new(false));
-        let (said, content) = (Arc::clone(&sent), order.content);
+        let signs = Arc::<Signs>::default();
+        let (said, content) = (Arc::clone(&signs), order.content);
         let is_call = order.answer.is_some();
         let mut part = idle.part;
+        if order.from.is_none() {
+            discard(&part);
+        }
         let is_spent = !is_call || !is_remote(&self.node, &order.address);
         let run = async move {
-            let outcome = carry_out(&mut part, to, content, is_call, &said).await;
+            let outcome =
+                unless(&said.given_up, carry_out(&mut part, to, content, is_call, &said.sent)).await;
             (part, outcome)
         };
         let timeout = order.answer.unwrap_or(PATIENCE);
@@ -277,11 +315,25 @@ impl Exchanges {
             to,
             address: order.address,
             run: Box::pin(run),
-            sent,
+            signs,
             began,
             patience: timeout.min(PATIENCE),
             timeout,
             is_spent,
+            from: order.from,
+        }
+    }
+
+    /// Ends an exchange whose reply nobody waits for.
+    fn give_up(&mut self, mut exchange: Exchange) {
+        exchange.signs.given_up.store(true, Ordering::Relaxed);
+        let mut context = Context::from_waker(&self.waker);
+        if let Poll::Ready((part, _)) = exchange.run.as_mut().poll(&mut context) {
+            match &exchange.from {
+                Some(from) => self.mailboxes.give_back(&self.registrar, from, part),
+                // Its reply may still come.
+                None => self.registrar.free(part),
+            }
         }
     }
 
@@ -291,9 +343,13 @@ impl Exchanges {
         while let Some(exchange) = self.in_progress.get_mut(i) {
             match exchange.run.as_mut().poll(&mut context) {
                 Poll::Ready((part, outcome)) => {
-                    let Exchange { ticket, is_spent, .. } = self.in_progress.swap_remove(i);
-                    self.idle.push_back(Idle { part, since: Some(Instant::now()), is_spent });
-                    self.needs_renewal |= is_spent && !matches!(outcome, Ok(None));
+                    let Exchange { ticket, is_spent, from, .. } = self.in_progress.swap_remove(i);
+                    if let Some(from) = from {
+                        self.mailboxes.give_back(&self.registrar, &from, part);
+                    } else {
+                        self.idle.push_back(Idle { part, since: Some(Instant::now()), is_spent });
+                        self.needs_renewal |= is_spent && !matches!(outcome, Ok(Reply::Sent));
+                    }
                     done.push((ticket, outcome));
                 }
                 Poll::Pending => i += 1,
@@ -312,7 +368,7 @@ impl Exchanges {
         while let Some(at) = self.idle.iter().position(is_over)
             && let Some(Idle { part, .. }) = self.idle.remove(at)
         {
-            self.free(part);
+            self.registrar.free(part);
         }
     }
 
@@ -336,7 +392,7 @@ impl Exchanges {
                 Some(fault) => {
                     let exchange = self.in_progress.swap_remove(i);
                     done.push((exchange.ticket, Err(fault)));
-                    let _ = self.tasks.send(Task::Free(exchange.run));
+                    self.give_up(exchange);
                 }
                 None => i += 1,
             }
@@ -358,12 +414,12 @@ impl Exchanges {
 impl Exchange {
     /// When the exchange times out.
     fn end(&self) -> Instant {
-        self.began + if self.sent.load(Ordering::Relaxed) { self.timeout } else { self.patience }
+        self.began + if self.signs.sent.load(Ordering::Relaxed) { self.timeout } else { self.patience }
     }
 
     fn timeout_fault(&self) -> Fault {
         let Self { address, patience, timeout, .. } = self;
-        if self.sent.load(Ordering::Relaxed) {
+        if self.signs.sent.load(Ordering::Relaxed) {
             let why = format!("{address} received the message but did not answer within {timeout:?}");
             return Fault::receiver(Reason::Timeout, why);
         }
@@ -386,6 +442,18 @@ fn discard(part: &Part<Shared>) {
     while let Ok(Some(_)) = part.try_returned() {}
 }
 
+/// Runs an exchange to its end, or until it is given up.
+async fn unless(given_up: &AtomicBool, run: impl Future<Output = Outcome>) -> Outcome {
+    let mut run = pin!(run);
+    poll_fn(move |context| {
+        if given_up.load(Ordering::Relaxed) {
+            return Poll::Ready(Err(Fault::receiver(Reason::Failed, "the exchange was given up")));
+        }
+        run.as_mut().poll(context)
+    })
+    .await
+}
+
 async fn carry_out(
     part: &mut Part<Shared>,
     to: Target,
@@ -393,13 +461,12 @@ async fn carry_out(
     is_call: bool,
     sent: &AtomicBool,
 ) -> Outcome {
-    discard(part);
     part.send_async(to, &content).await.map_err(|error| not_sent(&error))?;
     drop(content);
     sent.store(true, Ordering::Relaxed);
     if !is_call {
         part.flush();
-        return Ok(None);
+        return Ok(Reply::Sent);
     }
     loop {
         let message = part.recv_async().await.map_err(|error| no_answer(&error))?;
@@ -410,7 +477,7 @@ async fn carry_out(
             let why = format!("the answer has {} bytes; the maximum is {CONTENT}", message.len());
             return Err(Fault::receiver(Reason::TooLong, why));
         }
-        return Ok(Some(message.to_vec()));
+        return Ok(Reply::Called(message.to_vec()));
     }
 }
 

@@ -34,6 +34,10 @@ pub(super) enum Reason {
     /// The message or its reply is too long.
     TooLong,
     NoSuchPart,
+    /// The mailbox was never opened, or is closed.
+    NoSuchMailbox,
+    /// Another part of the desk's node has the name.
+    NameTaken,
     /// The part has not read earlier messages, or the desk has no capacity. Nothing was sent.
     Busy,
     /// Sent, but not answered in time.
@@ -45,10 +49,12 @@ pub(super) enum Reason {
 }
 
 impl Reason {
-    pub(super) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::Malformed,
         Self::TooLong,
         Self::NoSuchPart,
+        Self::NoSuchMailbox,
+        Self::NameTaken,
         Self::Busy,
         Self::Timeout,
         Self::PartGone,
@@ -60,6 +66,8 @@ impl Reason {
             Self::Malformed => "Malformed",
             Self::TooLong => "TooLong",
             Self::NoSuchPart => "NoSuchPart",
+            Self::NoSuchMailbox => "NoSuchMailbox",
+            Self::NameTaken => "NameTaken",
             Self::Busy => "Busy",
             Self::Timeout => "Timeout",
             Self::PartGone => "PartGone",

@@ -3,27 +3,41 @@
 //! ```text
 //!  zeep, curl, … ◀──HTTP──▶ http::Service ──▶ Counter ──▶ envelope: limits, what is asked for
 //!                                                └──▶ Exchanges: own parts ◀──messages──▶ parts of the cluster
+//!                                                      └── Mailboxes: named parts ◀──messages──┘
 //! ```
 //!
-//! With the setting `desk` a node serves three operations, by SOAP 1.1 and 1.2, document/literal, with messages in base64:
+//! With the setting `desk` a node serves these operations, by SOAP 1.1 and 1.2, document/literal, with messages in base64:
 //!
 //! | operation | does |
 //! |---|---|
-//! | `Send(To, Content)` | sends a message to a part; returns once it is in flight |
-//! | `Call(To, Content, TimeoutMs?)` | the same, and returns the first message that the part sends back |
+//! | `Send(To, Content, From?)` | sends a message to a part, in the name of a mailbox if one is given; returns once it is in flight |
+//! | `Call(To, Content, TimeoutMs?)` | sends a message to a part, and returns the first message that the part sends back |
 //! | `Parts()` | the addresses of all parts |
+//! | `OpenMailbox(Name, IdleMs?)` | opens a mailbox, a part of the desk's node with this name; returns its address |
+//! | `Receive(Mailbox, Taken, TimeoutMs?)` | the messages of a mailbox after number `Taken`, which is 0 at first; waits for one if there is none |
+//! | `CloseMailbox(Mailbox)` | closes a mailbox and discards its messages |
 //!
 //! `http://HOST:PORT/pdbp?wsdl` describes them (WSDL 1.1 with the schema; `?xsd` returns the schema alone). Called parts know nothing of SOAP:
 //! they reply to [`Message::source`](crate::Message::source) as to any part, once per call. A second reply is discarded. Only one
 //! from a part of another cluster that comes after the next call of that part is taken for the reply to that call.
+//!
+//! **Mailboxes.** A program that wants to be sent messages opens a mailbox, and parts find it by name like any part of the node:
+//! `part.find("dashboard@node0", …)`. Their messages have numbers from 1, and stay until the client has confirmed them by the `Taken` of its next
+//! `Receive`: if an answer is lost, the same messages come again. Opening a mailbox that is open returns the same one with its messages,
+//! so that a client may start again where it was; clients that must not share messages choose different names. If two clients receive from one
+//! mailbox at a time, the earlier request is answered without messages. A mailbox holds 64 messages and 1 MiB, or one longer message; when it is
+//! full, those who send to it wait, as with any part that does not receive. It is closed after a minute, or `IdleMs` (an hour at most), in which
+//! nobody received from it. A desk has at most 1,024 mailboxes, for which it holds 64 MiB together. Streams to a mailbox are discarded.
 //!
 //! The detail of a fault is a `Failure` with one of these reasons:
 //!
 //! | reason | whose | what |
 //! |---|---|---|
 //! | `Malformed` | sender | no SOAP 1.1 or 1.2 envelope, or none with one of these operations |
-//! | `TooLong` | sender, receiver | the message or its reply exceeds 4 MiB |
+//! | `TooLong` | sender, receiver | the message, its reply, or the next message of the mailbox exceeds 4 MiB |
 //! | `NoSuchPart` | sender | no part has the address, or several have the name |
+//! | `NoSuchMailbox` | sender | the mailbox was never opened, or has been closed |
+//! | `NameTaken` | sender | another part of the node has the name that the mailbox should have |
 //! | `Busy` | receiver | the part does not read, its cluster is unreachable, or too many calls are in progress: nothing was sent; with `Retry-After` |
 //! | `Timeout` | receiver | sent, but no reply arrived in time |
 //! | `PartGone` | receiver | the part or its node was gone before it replied |
@@ -35,6 +49,9 @@ mod exchange;
 mod fault;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
+mod mailbox;
+mod mailboxes;
+mod registrar;
 mod remote;
 mod stats;
 #[cfg(test)]
@@ -49,7 +66,7 @@ use crate::config::{Progress, Settings};
 use crate::http::{Answer, Certificate, Hosts, Limits, Method, Request, Secret, Service, Site, Ticket};
 use crate::node::Node;
 use envelope::{Operation, Version};
-use exchange::{Exchanges, Order};
+use exchange::{Exchanges, Order, Reply};
 use fault::Fault;
 pub use stats::DeskStats;
 use stats::Done;
@@ -71,12 +88,13 @@ const LIMITS: Limits = Limits {
 
 const INDEX: &str = "\
 PDBP desk: the parts of a cluster, by SOAP 1.1 and 1.2
-/pdbp?wsdl  the operations Send, Call and Parts (WSDL 1.1)
+/pdbp?wsdl  the operations Send, Call, Parts, OpenMailbox, Receive and CloseMailbox (WSDL 1.1)
 /pdbp?xsd   the schema of their bodies
 ";
 
-/// Serves clients outside the cluster from one of its nodes, at the address in the setting `desk`: `Send`, `Call` and `Parts` by SOAP 1.1 and
-/// 1.2, described at `http://HOST:PORT/pdbp?wsdl`.
+/// Serves clients outside the cluster from one of its nodes, at the address in the setting `desk`. By SOAP 1.1 and 1.2 they send to parts
+/// (`Send`), call them (`Call`), list them (`Parts`), and have mailboxes that parts send to (`OpenMailbox`, `Receive`, `CloseMailbox`);
+/// `http://HOST:PORT/pdbp?wsdl` describes how.
 ///
 /// **Clients.** One thread serves up to 64 clients at a time, at most 56 of them from one address, and never blocks on a client. Connections are
 /// kept open while requests arrive. If all places are taken, a new client gets the place of a client that left without waiting for its reply, or
@@ -84,11 +102,11 @@ PDBP desk: the parts of a cluster, by SOAP 1.1 and 1.2
 /// within 5 seconds; bodies and replies may take as long as they advance by 160 KiB every 10 seconds; a connection without a request is closed
 /// after 60 seconds. A message has at most 4 MiB, all bodies and replies together 64 MiB.
 ///
-/// **Access.** If the desk listens on a loopback address, any process on this host may use it. With the setting `client_token_file` clients must
-/// send the secret in that file as bearer token (`Authorization: Bearer SECRET`). Any other address requires that setting, and either
-/// `desk_tls`, a folder with the certificate for TLS 1.3 (plain connections are then refused), or `plain`, which lets the secret travel
-/// unencrypted. As for the figures, requests must be addressed to an IP address, to `localhost`, to the host in the setting `desk`, or to one in
-/// `metrics_hosts`.
+/// **Access.** Whoever may use the desk may use all of it, any mailbox included. If it listens on a loopback address, any process on this host
+/// may. With the setting `client_token_file` clients must send the secret in that file as bearer token (`Authorization: Bearer SECRET`). Any
+/// other address requires that setting, and either `desk_tls`, a folder with the certificate for TLS 1.3 (plain connections are then refused),
+/// or `plain`, which lets the secret travel unencrypted. As for the figures, requests must be addressed to an IP address, to `localhost`, to the
+/// host in the setting `desk`, or to one in `metrics_hosts`.
 pub struct Desk {
     service: Service,
     done: Arc<Done>,
@@ -136,7 +154,8 @@ impl Desk {
         let (mut failed, done) = (None, Arc::<Done>::default());
         let count = Arc::clone(&done);
         let service = Service::start(listener, LIMITS, hosts, certificate, name, |waker| {
-            let exchanges = Exchanges::start(node, waker).map_err(|error| failed = Some(error)).ok();
+            let exchanges =
+                Exchanges::start(node, waker, Arc::clone(&count)).map_err(|error| failed = Some(error)).ok();
             Counter {
                 exchanges,
                 secret,
@@ -217,16 +236,36 @@ impl Site for Counter {
         };
         drop(body);
         let exchanges = self.exchanges.as_mut()?;
-        let (to, content, wait) = match operation {
+        let (timeout, outcomes) = (self.timeout, &mut self.outcomes);
+        let order = |address, content, answer, from| Order { ticket, address, content, answer, from };
+        // `None`: the reply comes later.
+        let reply = match operation {
             Operation::Parts => return Some(answer::parts(version, &exchanges.node().parts())),
-            Operation::Send { to, content } => (to, content, None),
-            Operation::Call { to, content, timeout } => (to, content, Some(timeout.unwrap_or(self.timeout))),
+            Operation::Send { to, content, from } => {
+                exchanges.find(order(to, content, None, from)).map(|()| None)
+            }
+            Operation::Call { to, content, timeout: own } => {
+                exchanges.find(order(to, content, Some(own.unwrap_or(timeout)), None)).map(|()| None)
+            }
+            Operation::OpenMailbox { name, idle } => {
+                let (mailboxes, registrar) = exchanges.mailboxes();
+                mailboxes.open(registrar, ticket, name, idle)
+            }
+            Operation::Receive { mailbox, taken, timeout: own } => {
+                let timeout = own.unwrap_or(timeout);
+                exchanges.mailboxes().0.receive(ticket, &mailbox, taken, timeout, outcomes).map(|()| None)
+            }
+            Operation::CloseMailbox { mailbox } => {
+                let (mailboxes, registrar) = exchanges.mailboxes();
+                mailboxes.close(registrar, &mailbox, outcomes).map(|()| Some(Reply::Closed))
+            }
         };
-        match exchanges.find(Order { ticket, address: to, content, answer: wait }) {
-            Ok(()) => {
+        match reply {
+            Ok(None) => {
                 self.versions.push((ticket, version));
                 None
             }
+            Ok(Some(reply)) => Some(self.reply(version, Ok(reply))),
             Err(fault) => Some(self.fault(version, &fault)),
         }
     }
@@ -240,23 +279,10 @@ impl Site for Counter {
 
     fn advance(&mut self, answers: &mut Vec<(Ticket, Answer)>) -> Option<std::time::Instant> {
         let next = self.exchanges.as_mut()?.advance(&mut self.outcomes);
-        for (ticket, outcome) in self.outcomes.drain(..) {
+        for (ticket, outcome) in std::mem::take(&mut self.outcomes) {
             let Some(i) = self.versions.iter().position(|(one, _)| *one == ticket) else { continue };
             let (_, version) = self.versions.swap_remove(i);
-            let answer = match outcome {
-                Ok(None) => {
-                    self.done.sent.add();
-                    answer::sent(version)
-                }
-                Ok(Some(content)) => {
-                    self.done.called.add();
-                    answer::called(version, &content)
-                }
-                Err(fault) => {
-                    self.done.fault(fault.reason);
-                    answer::fault(version, &fault)
-                }
-            };
+            let answer = self.reply(version, outcome);
             answers.push((ticket, answer));
         }
         next
@@ -264,6 +290,23 @@ impl Site for Counter {
 }
 
 impl Counter {
+    fn reply(&self, version: Version, outcome: exchange::Outcome) -> Answer {
+        match outcome {
+            Ok(Reply::Sent) => {
+                self.done.sent.add();
+                answer::sent(version)
+            }
+            Ok(Reply::Called(content)) => {
+                self.done.called.add();
+                answer::called(version, &content)
+            }
+            Ok(Reply::Opened(address)) => answer::opened(version, &address),
+            Ok(Reply::Received(letters)) => answer::received(version, &letters),
+            Ok(Reply::Closed) => answer::closed(version),
+            Err(fault) => self.fault(version, &fault),
+        }
+    }
+
     fn fault(&self, version: Version, fault: &Fault) -> Answer {
         self.done.fault(fault.reason);
         answer::fault(version, fault)

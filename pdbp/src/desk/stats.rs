@@ -22,6 +22,12 @@ pub struct DeskStats {
     pub sent: u64,
     /// Calls answered (`Call`).
     pub called: u64,
+    /// Mailboxes opened (`OpenMailbox`).
+    pub opened: u64,
+    /// Messages of mailboxes that clients have confirmed (`Receive`).
+    pub received: u64,
+    /// Messages that were in a mailbox when it was closed.
+    pub discarded: u64,
     faults: [u64; Reason::ALL.len()],
 }
 
@@ -37,6 +43,9 @@ impl DeskStats {
 pub(super) struct Done {
     pub(super) sent: Count,
     pub(super) called: Count,
+    pub(super) opened: Count,
+    pub(super) received: Count,
+    pub(super) discarded: Count,
     faults: [Count; Reason::ALL.len()],
 }
 
@@ -55,6 +64,9 @@ impl Done {
             displaced: counts.displaced.get(),
             sent: self.sent.get(),
             called: self.called.get(),
+            opened: self.opened.get(),
+            received: self.received.get(),
+            discarded: self.discarded.get(),
             faults: self.faults.each_ref().map(Count::get),
         }
     }

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::envelope::{CONTENT, DESK, Operation, Version, read};
 use super::fault::{Code, Fault, Reason};
+use super::mailbox::Letters;
 use super::{answer, fault};
 
 const V11: &str = Version::V11.namespace();
@@ -89,11 +90,39 @@ fn envelopes_are_read_as_clients_write_them() {
     ] {
         assert_eq!(asked(&text), Ok((version, operation.clone())), "{text}");
     }
-    let send = Operation::Send { to: "a".to_owned(), content: vec![0; 3] };
-    assert_eq!(
-        asked(&envelope(V11, &own("Send", "<To>a</To><Content>AAAA</Content>"))),
-        Ok((Version::V11, send))
-    );
+    let send = |from: Option<&str>| Operation::Send {
+        to: "a".to_owned(),
+        content: vec![0; 3],
+        from: from.map(str::to_owned),
+    };
+    let mailbox = "box@node0".to_owned();
+    for (operation, fields, expected) in [
+        ("Send", "<To>a</To><Content>AAAA</Content>", send(None)),
+        ("Send", "<To>a</To><Content>AAAA</Content><From>box</From>", send(Some("box"))),
+        ("OpenMailbox", "<Name> box </Name>", Operation::OpenMailbox { name: "box".to_owned(), idle: None }),
+        (
+            "OpenMailbox",
+            "<Name>box</Name><IdleMs>3600000</IdleMs>",
+            Operation::OpenMailbox { name: "box".to_owned(), idle: Some(Duration::from_secs(3600)) },
+        ),
+        (
+            "Receive",
+            "<Mailbox>box@node0</Mailbox><Taken>0</Taken>",
+            Operation::Receive { mailbox: mailbox.clone(), taken: 0, timeout: None },
+        ),
+        (
+            "Receive",
+            "<Mailbox>box@node0</Mailbox><Taken>18446744073709551615</Taken><TimeoutMs>5</TimeoutMs>",
+            Operation::Receive {
+                mailbox: mailbox.clone(),
+                taken: u64::MAX,
+                timeout: Some(Duration::from_millis(5)),
+            },
+        ),
+        ("CloseMailbox", "<Mailbox>box@node0</Mailbox>", Operation::CloseMailbox { mailbox }),
+    ] {
+        assert_eq!(asked(&envelope(V11, &own(operation, fields))), Ok((Version::V11, expected)));
+    }
 }
 
 #[test]
@@ -131,7 +160,7 @@ fn what_is_no_envelope_is_refused_with_the_reason() {
         (envelope(V11, &format!("{parts}{parts}")), "an extra element"),
         (envelope(V11, "<Parts/>"), "no operation \"Parts\" in \"\""),
         (envelope(V11, &own("Steal", "")), "no operation \"Steal\""),
-        (envelope(V11, &own("Parts", "<To>a</To>")), "Parts must be empty but has \"To\""),
+        (envelope(V11, &own("Parts", "<To>a</To>")), "Parts has an unknown or repeated element \"To\""),
         (envelope(V11, &own("Call", "<Content/>")), "Call has no To"),
         (envelope(V11, &own("Call", "<To> </To><Content/>")), "Call has no To"),
         (envelope(V11, &own("Send", "<To>a</To>")), "Send has no Content"),
@@ -148,6 +177,18 @@ fn what_is_no_envelope_is_refused_with_the_reason() {
             envelope(V11, &own("Call", "<To>a</To><Content/><TimeoutMs>600001</TimeoutMs>")),
             "must be 1 to 600000",
         ),
+        (
+            envelope(V11, &own("Send", "<To>a</To><Content/><From> </From>")),
+            "Send has no mailbox in its From",
+        ),
+        (envelope(V11, &own("OpenMailbox", "<IdleMs>1</IdleMs>")), "OpenMailbox has no Name"),
+        (
+            envelope(V11, &own("OpenMailbox", "<Name>a</Name><IdleMs>3600001</IdleMs>")),
+            "IdleMs is \"3600001\" but must be 1 to 3600000",
+        ),
+        (envelope(V11, &own("Receive", "<Mailbox>a</Mailbox>")), "Receive has no Taken"),
+        (envelope(V11, &own("Receive", "<Mailbox>a</Mailbox><Taken>-1</Taken>")), "Taken is \"-1\""),
+        (envelope(V11, &own("CloseMailbox", "")), "CloseMailbox has no Mailbox"),
         (format!("{}<more/>", envelope(V11, &parts)), "follows the Envelope"),
         (format!("<?xml version='1.0' encoding='latin1'?>{}", envelope(V11, &parts)), "UTF-8"),
     ] {
@@ -190,8 +231,15 @@ fn answers_are_envelopes_whatever_they_say() {
         let fault = fault::Fault::receiver(Reason::Busy, "a <part> & \u{1}its \"name\"");
         let said = answer::fault(version, &fault);
         assert!(said.more.starts_with("Retry-After"));
-        for one in [said, answer::parts(version, &["a<b>@node0".to_owned()]), answer::called(version, b"]]>")]
-        {
+        let mut letters = Letters::default();
+        letters.push(Some("a&b@node0".to_owned()), Some(1), b"]]>");
+        for one in [
+            said,
+            answer::parts(version, &["a<b>@node0".to_owned()]),
+            answer::called(version, b"]]>"),
+            answer::opened(version, "a&b"),
+            answer::received(version, &answer::letters(letters.deliver().unwrap())),
+        ] {
             let mut xml = quick_xml::NsReader::from_str(&one.body);
             while !matches!(xml.read_resolved_event().unwrap().1, quick_xml::events::Event::Eof) {}
         }

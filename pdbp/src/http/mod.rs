@@ -150,6 +150,11 @@ impl Count {
     }
 
     #[cfg(feature = "desk")]
+    pub(crate) fn add_all(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    #[cfg(feature = "desk")]
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

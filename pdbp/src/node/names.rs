@@ -85,6 +85,13 @@ pub(crate) fn parts(engine: &NodeEngine) -> Vec<String> {
     of_program.map(|p| format!("{}@{}", p.name, node_name(engine, p.id.node()))).collect()
 }
 
+/// The address of a part of this cluster, if it has a name.
+#[cfg(feature = "desk")]
+pub(crate) fn address_of(engine: &NodeEngine, part: Target) -> Option<String> {
+    let entry = engine.part(part).filter(|entry| entry.id == part && !is_own(entry.name.as_str()))?;
+    Some(format!("{}@{}", entry.name, node_name(engine, part.node())))
+}
+
 /// Whether the runtime itself registered the part, so that it is not one of the program's.
 pub(crate) fn is_own(name: &str) -> bool {
     name.starts_with("pdbp.")

@@ -46,7 +46,8 @@ def fails(reason: str, call) -> None:
 
 for port in ("Soap11", "Soap12"):
     desk = client.bind("Desk", port)
-    assert desk.Parts() == ["worker@node1"], desk.Parts()
+    # The mailbox of an earlier round may still be in the tables for a moment.
+    assert "worker@node1" in desk.Parts(), desk.Parts()
     validate(history.last_sent, history.last_received)
     assert desk.Call("worker@node1", b"a question") == b"A QUESTION"
     validate(history.last_sent, history.last_received)
@@ -57,4 +58,17 @@ for port in ("Soap11", "Soap12"):
     validate(history.last_sent, history.last_received)
     fails("NoSuchPart", lambda: desk.Call("nobody & <nothing>", b"x"))
     fails("TooLong", lambda: desk.Send("worker", bytes((4 << 20) + 1)))
-    print(f"desk: zeep by {port}: Parts, Call, Send and faults are as the WSDL says")
+    mailbox = desk.OpenMailbox("answers", IdleMs=600_000)
+    validate(history.last_sent, history.last_received)
+    assert mailbox == "answers@node0", mailbox
+    desk.Send("worker", b"a question", mailbox)
+    validate(history.last_sent, history.last_received)
+    [message] = desk.Receive(mailbox, 0)
+    validate(history.last_sent, history.last_received)
+    assert (message.Number, message.From, message.Content) == (1, "worker@node1", b"A QUESTION"), message
+    assert not desk.Receive(mailbox, message.Number, TimeoutMs=1)
+    validate(history.last_sent, history.last_received)
+    assert desk.CloseMailbox(mailbox) is None
+    validate(history.last_sent, history.last_received)
+    fails("NoSuchMailbox", lambda: desk.Receive(mailbox, 1))
+    print(f"desk: zeep by {port}: all operations and faults are as the WSDL says")

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "net")]
 mod far;
+mod mailbox;
 #[cfg(feature = "net")]
 mod net;
 mod strangers;

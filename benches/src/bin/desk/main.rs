@@ -7,7 +7,8 @@
 //! Every client has one connection over loopback, and asks again when it has the answer. Messages have `--bytes` bytes there and back; the servers
 //! of tonic and hyper echo what they get, hyper's in an envelope as long as the desk's. `page` is the time of a GET of the same page from both HTTP
 //! servers. The rounds of all columns alternate. Shown are the lowest and the median of the rounds' medians, and the ratio of the lowest, since on
-//! few cores the speed of a round depends on where the system has put the threads.
+//! few cores the speed of a round depends on where the system has put the threads. With a mailbox it takes two requests: the message is sent from the
+//! mailbox, and its reply received there.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -80,6 +81,7 @@ fn main() -> Result<()> {
         ("hyper POST", by_hyper(&runtime, hyper, &call)?),
         ("desk call, client of hyper", by_hyper(&runtime, desk, &call)?),
         ("desk call, client on a socket", by_socket(desk, &post(desk, &call))?),
+        ("desk mailbox, client on a socket", by_mailbox(desk, &call)?),
         ("page by hyper, client on a socket", by_socket(hyper, &get(hyper, "/pdbp"))?),
         ("page by the desk, client on a socket", by_socket(desk, &page)?),
     ];
@@ -143,11 +145,21 @@ fn get(address: SocketAddr, path: &str) -> String {
 }
 
 /// A client that writes a request and reads until it has the body.
-fn by_socket<'a>(address: SocketAddr, request: &str) -> Result<Ask<'a>> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_nodelay(true)?;
-    let (request, mut buffer) = (request.to_owned(), vec![0; 1 << 20]);
-    Ok(Box::new(move || {
+struct HttpClient {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+}
+
+impl HttpClient {
+    fn new(address: SocketAddr) -> Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, buffer: vec![0; 1 << 20] })
+    }
+
+    /// The body of the answer.
+    fn ask(&mut self, request: &str) -> Result<&[u8]> {
+        let Self { stream, buffer } = self;
         stream.write_all(request.as_bytes())?;
         let mut got = 0;
         loop {
@@ -158,11 +170,46 @@ fn by_socket<'a>(address: SocketAddr, request: &str) -> Result<Ask<'a>> {
             let length =
                 response.headers.iter().find(|header| header.name.eq_ignore_ascii_case("content-length"));
             let length: usize = std::str::from_utf8(length.ok_or("no length")?.value)?.parse()?;
-            if got >= head + length {
-                let is_good = response.code == Some(200);
-                return if is_good { Ok(()) } else { Err(String::from_utf8_lossy(&buffer[..got]).into()) };
+            if got < head + length {
+                continue;
             }
+            if response.code != Some(200) {
+                return Err(String::from_utf8_lossy(&buffer[..got]).into());
+            }
+            return Ok(&buffer[head..got]);
         }
+    }
+}
+
+fn by_socket<'a>(address: SocketAddr, request: &str) -> Result<Ask<'a>> {
+    let (mut client, request) = (HttpClient::new(address)?, request.to_owned());
+    Ok(Box::new(move || client.ask(&request).map(drop)))
+}
+
+/// Sends the message of a call from a mailbox, and receives the reply there: two requests.
+fn by_mailbox<'a>(address: SocketAddr, call: &str) -> Result<Ask<'a>> {
+    let mut client = HttpClient::new(address)?;
+    let operation = |body: &str| {
+        let (start, rest) = call.split_once("<Call ").expect("it is a call");
+        let (_, end) = rest.split_once("</Call>").expect("it is a call");
+        post(address, &format!("{start}{body}{end}"))
+    };
+    let of = "xmlns=\"urn:pdbp:desk\"";
+    client.ask(&operation(&format!("<OpenMailbox {of}><Name>box</Name></OpenMailbox>")))?;
+    let from = "<From>box</From></Send>";
+    let send = post(address, &call.replace("Call", "Send").replace("</Send>", from));
+    // Built here, so that the client's own work is as small as that of the others.
+    let receive =
+        operation(&format!("<Receive {of}><Mailbox>box</Mailbox><Taken>{:020}</Taken></Receive>", 0));
+    let mut taken = 0u64;
+    Ok(Box::new(move || {
+        client.ask(&send)?;
+        let receive = receive.replace(&format!("{:020}", 0), &format!("{taken:020}"));
+        let answer = client.ask(&receive)?;
+        taken += 1;
+        let number = format!("<d:Number>{taken}</d:Number>");
+        let has_it = answer.windows(number.len()).any(|part| part == number.as_bytes());
+        if has_it { Ok(()) } else { Err(format!("message {taken} is not in the answer").into()) }
     }))
 }
 

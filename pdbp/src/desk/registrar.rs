@@ -1,0 +1,82 @@
+//! Registers, attaches and frees parts on a thread of its own, since each may need the agreement of the cluster, which takes time.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+use pdbp_core::tables::PartKind;
+
+use super::exchange::Bell;
+use crate::error::RegisterError;
+use crate::node::Node;
+use crate::part::{Part, Shared};
+
+type Registered = Result<Part<Shared>, RegisterError>;
+
+enum Task {
+    /// Attach a part without a name.
+    Attach,
+    /// Register a part under this name.
+    Register(String),
+    Free(Box<Part<Shared>>),
+}
+
+/// The thread ends when this is dropped.
+pub(super) struct Registrar {
+    tasks: Sender<Task>,
+    attached: Receiver<Registered>,
+    registered: Receiver<(String, Registered)>,
+}
+
+impl Registrar {
+    pub(super) fn start(node: Node, bell: &Arc<Bell>) -> std::io::Result<Self> {
+        let (tasks, todo) = channel::<Task>();
+        let (attaches, attached) = channel();
+        let (registers, registered) = channel();
+        let bell = Arc::clone(bell);
+        let name = format!("pdbp-desk-{}", node.id());
+        thread::Builder::new().name(name).spawn(move || {
+            while let Ok(task) = todo.recv() {
+                // Once the server is gone, a new part is not taken, and is freed.
+                let _ = match task {
+                    Task::Free(part) => {
+                        drop(part);
+                        continue;
+                    }
+                    Task::Attach => attaches.send(node.attach_shared()).ok(),
+                    Task::Register(name) => {
+                        let part = node.register_shared(&name, PartKind::Cpu);
+                        registers.send((name, part)).ok()
+                    }
+                };
+                bell.ring();
+            }
+        })?;
+        Ok(Self { tasks, attached, registered })
+    }
+
+    /// Asks for a part without a name.
+    pub(super) fn attach(&self) {
+        // The thread lives as long as this value.
+        let _ = self.tasks.send(Task::Attach);
+    }
+
+    /// Asks for a part of this name.
+    pub(super) fn register(&self, name: String) {
+        let _ = self.tasks.send(Task::Register(name));
+    }
+
+    pub(super) fn free(&self, part: Part<Shared>) {
+        let _ = self.tasks.send(Task::Free(Box::new(part)));
+    }
+
+    /// A part without a name that was asked for, or why it could not be attached.
+    pub(super) fn next_attached(&self) -> Option<Registered> {
+        self.attached.try_recv().ok()
+    }
+
+    /// A name for which a part was asked for, with the part, or why it could not be registered.
+    pub(super) fn next_registered(&self) -> Option<(String, Registered)> {
+        self.registered.try_recv().ok()
+    }
+}
