@@ -16,8 +16,9 @@ mod watch;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use pdbp_core::Transport as _;
 use pdbp_core::engine::{Counters, PipeUse, RowStats};
 use pdbp_core::id::NodeId;
 use pdbp_core::pipe::PipeKind;
@@ -331,12 +332,24 @@ impl Node {
     ///
     /// # Errors
     /// [`WaitError::Timeout`]: some part does not read, does not flush, or does not stop sending; or the primary master, which it names, is
-    /// gone for good.
+    /// gone, and no other has taken its place. If all masters have ended, so that none can, it does not wait.
     pub fn quiesce(&self, timeout: Duration) -> Result<(), WaitError> {
-        let number = self.shared.engine().request_quiescence();
-        let is_quiescent = |engine: &mut NodeEngine| engine.is_quiescent(number).then_some(());
-        self.wait_for(timeout, "", is_quiescent, |_| Vec::new())
-            .map_err(|late| self.not_quiescent(late).into())
+        let (began, number) = (Instant::now(), self.shared.engine().request_quiescence());
+        let answered = |engine: &mut NodeEngine| match engine.is_quiescent(number) {
+            true => Some(true),
+            false => has_lost_all_masters(engine).then_some(false),
+        };
+        match self.wait_for(timeout, "", answered, |_| Vec::new()) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(self.never_quiescent(began).into()),
+            Err(late) => Err(self.not_quiescent(late).into()),
+        }
+    }
+
+    /// A wait for quiescence that is in vain, since no node can become primary any more.
+    pub(crate) fn never_quiescent(&self, began: Instant) -> WaitFailure {
+        let (waited, peers) = (began.elapsed(), Vec::new());
+        self.not_quiescent(WaitFailure::Timeout(Timeout { waited, peers, missing: "" }))
     }
 
     /// A wait for quiescence that has ended early, with what was missing.
@@ -348,8 +361,8 @@ impl Node {
         let (peers, missing) = if engine.master().is_none_or(|master| gone(&master)) && !masters.is_empty() {
             (
                 masters,
-                "confirmed that everything sent has arrived, which only the primary master can: it has failed or left without a \
-                 successor",
+                "confirmed that everything sent has arrived, which only the primary master can: it has failed or left, and no other \
+                 node has become primary",
             )
         } else {
             (
@@ -474,4 +487,10 @@ impl Node {
     pub fn members(&self) -> Vec<NodeId> {
         self.shared.engine().members().collect()
     }
+}
+
+/// Whether no node can become primary any more.
+pub(crate) fn has_lost_all_masters(engine: &NodeEngine) -> bool {
+    let mut masters = (0..engine.config().masters).filter_map(NodeId::new);
+    masters.all(|master| engine.has_failed(master) && engine.transport().has_ended(master))
 }

@@ -1,14 +1,14 @@
 //! Supersteps, in which all parts send and receive, and calls that receive while they wait.
 
 use std::cell::{Cell, RefCell};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pdbp_core::engine::{self, SuperstepError};
 
 use super::inbox::Source;
 use super::{Interest, Message, Part, Share, Target};
 use crate::error::{RecvError, SendError};
-use crate::node::Waiter;
+use crate::node::{Waiter, has_lost_all_masters};
 
 /// The state of a part's superstep, as last reported by the engine.
 #[derive(Default)]
@@ -132,11 +132,12 @@ impl<S: Share> Part<S> {
     /// wait for other parts to call it, so they may send more. To wait until all have sent everything, use [`advance(true)`](Self::advance).
     ///
     /// # Errors
-    /// [`RecvError::Timeout`] if some other part does not read, does not flush or does not stop sending; [`RecvError::NoPipe`].
+    /// [`RecvError::Timeout`] if some other part does not read, does not flush or does not stop sending, or if there is no primary master (see
+    /// [`Node::quiesce`](crate::Node::quiesce)); [`RecvError::NoPipe`].
     pub fn quiesce(&self, timeout: Duration, mut receive: impl FnMut(Message<S>)) -> Result<(), RecvError> {
         let pipe = self.pipe()?;
         self.flush();
-        let request = self.shared().engine().request_quiescence();
+        let (began, request) = (Instant::now(), self.shared().engine().request_quiescence());
         let mut waiter = Waiter::new(timeout, self.shared());
         loop {
             let mut worked = self.poll();
@@ -144,9 +145,15 @@ impl<S: Share> Part<S> {
                 receive(message);
                 worked += 1;
             }
-            let is_quiescent = self.shared().engine().is_quiescent(request);
+            let (is_quiescent, is_lost) = {
+                let engine = self.shared().engine();
+                (engine.is_quiescent(request), has_lost_all_masters(&engine))
+            };
             if is_quiescent && self.may_advance(self.superstep.stage.get(), true) {
                 return Ok(());
+            }
+            if is_lost && !is_quiescent {
+                return Err(self.node.never_quiescent(began).into());
             }
             if waiter.is_over() {
                 return Err(self.node.not_quiescent(waiter.failure(Vec::new(), "")).into());
