@@ -104,6 +104,9 @@ const GATE: &str = "pdbp.gate.";
 /// Prefix of the names of proxies, before that of their cluster.
 const PROXY: &str = "pdbp.far.";
 
+/// Maximum clusters whose errors are kept, those that this gateway dials aside.
+const ERRORS: usize = 256;
+
 /// The name of the part that marks a cluster as reachable.
 fn gate_of(cluster: &str) -> String {
     format!("{GATE}{cluster}")
@@ -151,6 +154,18 @@ pub(crate) struct Common {
 }
 
 impl Common {
+    fn new(dialled: Vec<String>) -> Self {
+        Self {
+            stop: AtomicBool::new(false),
+            dialled,
+            domains: Mutex::default(),
+            errors: Mutex::default(),
+            sessions: Mutex::default(),
+            notices: Mutex::default(),
+            remains: Mutex::default(),
+        }
+    }
+
     /// Whether the gateway must end.
     fn is_over(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
@@ -226,7 +241,12 @@ impl Common {
     }
 
     fn record_error(&self, cluster: &str, error: String) {
-        self.errors.lock().unwrap_or_else(PoisonError::into_inner).insert(cluster.to_owned(), error);
+        let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        if errors.len() >= ERRORS {
+            // The others have named themselves, and may do so differently each time.
+            errors.retain(|cluster, _| self.dialled.contains(cluster));
+        }
+        errors.insert(cluster.to_owned(), error);
     }
 }
 
@@ -234,15 +254,8 @@ impl Gateway {
     /// Opens the trunks named in the settings, on the node that carries them: listens before it returns, and dials afterwards.
     pub(crate) fn start(node: &Node, settings: &Settings) -> Result<Option<Self>, StartError> {
         let Some(own) = settings.grid.clone() else { return Ok(None) };
-        let common = Arc::new(Common {
-            stop: AtomicBool::new(false),
-            dialled: settings.trunks.iter().map(|trunk| trunk.cluster.clone()).collect(),
-            domains: Mutex::default(),
-            errors: Mutex::default(),
-            sessions: Mutex::default(),
-            notices: Mutex::default(),
-            remains: Mutex::default(),
-        });
+        let dialled = settings.trunks.iter().map(|trunk| trunk.cluster.clone());
+        let common = Arc::new(Common::new(dialled.collect()));
         let first = node.shared.gateway.set(Arc::clone(&common)).is_ok();
         debug_assert!(first, "a node has one gateway");
         let mut gateway = Self { common, address: None, threads: Vec::new(), node: node.clone() };
@@ -336,5 +349,22 @@ impl Node {
         let entry = engine.parts().find(|entry| entry.id == part)?;
         let (cluster, _) = entry.name.as_str().strip_prefix(PROXY)?.rsplit_once('.')?;
         Some(cluster.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A gateway that dials gives itself a name, and can give itself another each time that it is ignored.
+    #[test]
+    fn errors_of_gateways_with_ever_new_names_take_no_memory() {
+        let common = Common::new(vec!["west".to_owned()]);
+        common.record_error("west", "refused".to_owned());
+        for number in 0..100_000 {
+            common.record_error(&format!("cluster{number}"), "it sent a malformed frame".to_owned());
+        }
+        assert!(common.error_of("cluster99999").is_some() && common.error_of("west").is_some());
+        assert!(common.errors.lock().unwrap().len() < 1000);
     }
 }
