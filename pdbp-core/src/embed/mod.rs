@@ -34,3 +34,10 @@ pub(crate) use rings::{RingState, Rings};
 pub use sending::{Sending, SendingSet};
 pub use stream::{Piece, Segment, StreamReader, StreamWriter};
 pub use wire::{Wire, WireError, WireStorage, WireTransport};
+
+// What the calls of `Host` take and return.
+pub use crate::endpoint::{Barrier, Quiescence, SendError};
+pub use crate::engine::{LocalPart, RegisterError, SuperstepError};
+pub use crate::outbox::StreamError;
+pub use crate::pipe::PipeError;
+pub use crate::tables::PartKind;

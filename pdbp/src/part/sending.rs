@@ -151,7 +151,8 @@ impl<S: Share> Part<S> {
         self.send_slow(to, message, patience)
     }
 
-    /// Sends one plain value. Values of one type to the same part share a header.
+    /// Sends one plain value: a number, an array, or a type of the program's own ([`bytemuck`](crate::bytemuck)). Values of one type to
+    /// the same part share a header.
     ///
     /// # Errors
     /// See [`SendError`].
@@ -477,8 +478,8 @@ fn missing(engine: &NodeEngine, node: NodeId, error: outbox::SendError) -> &'sta
     } else if engine.unread_returns(node) > 0 {
         "freed a block: undelivered messages that came back fill its row; take them out with `try_returned`"
     } else if engine.backlog(node) > 0 {
-        "read what was sent before, so there is no room; parts that send to each other must receive meanwhile (`send_or`), and a \
-         part that gets several streams must read them all (`streams`)"
+        "read what was sent before, so there is no room; parts that send to each other must receive meanwhile (`send_or`, \
+         `write_or`), and a part that gets several streams must read them all (`streams`)"
     } else {
         "freed a block: streams and parts of this node hold all blocks that its row may have open; finish or flush some, or \
          raise `row_blocks`"

@@ -24,7 +24,7 @@ use pdbp_core::pipe::{PipeError, StreamState};
 
 use super::inbox::Source;
 use super::sending::{Patience, failed, route_nodes};
-use super::{HoldsPart, Part, Share, Target};
+use super::{HoldsPart, Message, Part, Share, Target};
 use crate::error::{RecvError, SendError};
 use crate::node::NodeEngine;
 
@@ -40,7 +40,8 @@ const SEGMENT: u16 = 0;
 ///
 /// [`io::Write`] fills blocks and sends each when it is full; [`loan`](Self::loan) lends space in a block to fill in place. A
 /// segment in progress holds one of the `row_blocks` blocks of its destination node until it is full or
-/// [flushed](Self::flush_segment), so no more streams than that can be in the middle of a segment.
+/// [flushed](Self::flush_segment), so no more streams than that can be in the middle of a segment. A part that waits for room does
+/// not receive, and messages to it may take up that room; [`write_or`](Self::write_or) receives meanwhile.
 ///
 /// Dropping the writer without [`finish`](Self::finish) gives up the stream: the reader gets an error after what was sent, and if
 /// nothing was sent it never learns of the stream. If the reader gives up, or its part is dropped, the writer gets no error: the
@@ -75,8 +76,10 @@ impl<S: Share> Part<S> {
         StreamWriter::open(self, to)
     }
 
-    /// Waits up to `timeout` for the next stream opened to this part, in the order in which their first segments arrive. A part that gets several streams at a time must read them
-    /// all, each in its own task, or [together](Self::streams): an unread stream stops the others of its node ([`StreamReader`]).
+    /// Waits up to `timeout` for the next stream opened to this part, in the order in which their first segments arrive. A part that
+    /// gets several streams at a time must read them all, each in its own task, or [together](Self::streams): an unread stream stops
+    /// the others of its node ([`StreamReader`]). In a task, use [`accept_async`](Self::accept_async), whose reader may move to another
+    /// thread.
     ///
     /// # Errors
     /// As [`recv_timeout`](Self::recv_timeout).
@@ -84,7 +87,8 @@ impl<S: Share> Part<S> {
         StreamReader::accept(self, timeout)
     }
 
-    /// Returns the next stream opened to this part, if its first segment has arrived.
+    /// Returns the next stream opened to this part, if its first segment has arrived. The reader borrows the part, so a task that
+    /// holds it cannot move to another thread; that of [`accept_async`](Self::accept_async) can.
     ///
     /// # Errors
     /// [`RecvError::NoPipe`].
@@ -156,6 +160,36 @@ impl<P: HoldsPart> StreamWriter<P> {
             None => self.out.write(whole, data).unwrap_or(0),
         };
         Ok(taken)
+    }
+
+    /// Writes all of `data`, but while there is no room, passes messages that arrive for the part to `receive`, as
+    /// [`Part::send_or`] does: for parts that are sent messages while they write. After it, [`finish`](Self::finish) needs no room,
+    /// unless `data` was empty.
+    ///
+    /// # Errors
+    /// See [`SendError`]. [`SendError::Timeout`] if there was no room and nothing arrived for the time of
+    /// [`set_timeout`](Self::set_timeout).
+    pub fn write_or(
+        &mut self,
+        mut data: &[u8],
+        mut receive: impl FnMut(Message<P::Share>),
+    ) -> Result<(), SendError> {
+        while !data.is_empty() {
+            let written = match self.without_waiting(|writer| writer.write_some(data)) {
+                Err(SendError::WouldBlock) if self.serve(&mut receive)? => continue,
+                // A part without a pipe receives nothing, and only waits for room.
+                Err(SendError::WouldBlock) => self.write_some(data)?,
+                written => written?,
+            };
+            data = data.get(written..).unwrap_or(&[]);
+        }
+        Ok(())
+    }
+
+    /// Receives, or waits for room. Returns `false` if the part has no pipe.
+    fn serve(&self, receive: &mut dyn FnMut(Message<P::Share>)) -> Result<bool, SendError> {
+        let (part, to) = (self.part.part(), self.out.dest());
+        part.serve(to, self.patience.timeout(part).unwrap_or_default(), receive)
     }
 
     /// Lends space for the next bytes, to be filled in place: `length` bytes, or what is left of the segment if that is less; at

@@ -195,7 +195,7 @@ impl<S: Share> Part<S> {
     }
 
     /// Passes on messages that have arrived; if there are none, waits for one or for room. Returns `false` if this part has no pipe.
-    fn serve(
+    pub(super) fn serve(
         &self,
         to: Target,
         timeout: Duration,

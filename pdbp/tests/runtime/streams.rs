@@ -2,9 +2,9 @@ use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use pdbp::{Interest, Part, Piece, PipeError, RecvError, StreamWriter, Streams};
+use pdbp::{Interest, Part, Piece, PipeError, Progress, RecvError, SendError, StreamWriter, Streams};
 
-use crate::{BRIEFLY, SOON, clusters, find, pair, part, until};
+use crate::{BRIEFLY, SOON, clusters, find, pair, part, small, until};
 
 fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|i| (i * 7 + i / 251) as u8).collect()
@@ -412,5 +412,52 @@ fn who_reads_streams_together_hears_of_those_whose_writers_are_gone_and_then_tha
         drop(cluster.into_nodes().into_iter().nth(1));
         assert_eq!(read_together(&mut b.streams(), 1), [(0, b"begun".to_vec(), true)]);
         assert!(matches!(b.streams().next(SOON), Err(RecvError::NobodyLeft)));
+    }
+}
+
+/// Messages to the writer fill the row that it needs: it receives them while it writes.
+#[test]
+fn a_writer_that_receives_meanwhile_is_not_held_up_by_messages_to_itself() {
+    for progress in [Progress::Thread, Progress::Inline] {
+        let cluster = small(1, progress);
+        let node = cluster.node(0).unwrap();
+        let [source, writer, reader] = ["source", "writer", "reader"].map(|name| part(&node, name));
+        let mut sent = 0_u64;
+        let mut flood = || {
+            while source.try_send_value(writer.id(), &[sent; 100]).is_ok() {
+                sent += 1;
+            }
+            source.flush();
+        };
+        let (mut stream, mut received, mut read) =
+            (writer.open_stream(reader.id()).unwrap(), 0_u64, Vec::new());
+        let mut streams = reader.streams();
+        flood();
+        stream.set_timeout(Some(BRIEFLY));
+        while !matches!(stream.write_some(&pattern(2000)), Err(SendError::Timeout(_))) {
+            while streams.try_next().unwrap().is_some() {}
+        }
+        drop((stream, streams));
+        let (mut stream, mut streams) = (writer.open_stream(reader.id()).unwrap(), reader.streams());
+        for _ in 0..100 {
+            flood();
+            stream
+                .write_or(&pattern(500), |message| {
+                    assert_eq!(message.value(), Some([received; 100]));
+                    received += 1;
+                })
+                .unwrap();
+            while let Some((_, piece)) = streams.try_next().unwrap() {
+                if let Piece::Data(segment) = piece {
+                    read.extend_from_slice(&segment);
+                }
+            }
+        }
+        stream.finish().unwrap();
+        while let (_, Piece::Data(segment)) = streams.next(SOON).unwrap() {
+            read.extend_from_slice(&segment);
+        }
+        assert_eq!(read, pattern(500).repeat(100));
+        assert!(received > 100, "{received}");
     }
 }
