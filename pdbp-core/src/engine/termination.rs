@@ -124,9 +124,10 @@ impl Termination {
         }
         let mut sum = Count::default();
         for count in links.iter().filter(|link| link.is_up()).filter_map(|link| link.tally.count) {
-            sum.sent += count.sent;
-            sum.delivered += count.delivered;
-            sum.open += count.open;
+            // Whatever a peer says; equal sums stay equal.
+            sum.sent = sum.sent.wrapping_add(count.sent);
+            sum.delivered = sum.delivered.wrapping_add(count.delivered);
+            sum.open = sum.open.saturating_add(count.open);
         }
         self.counting = false;
         let settled = sum.sent == sum.delivered && sum.open == 0;
@@ -320,6 +321,17 @@ mod tests {
         assert!(termination.is_pending(), "between the two something was sent");
         assert_eq!(wave(&mut termination, &mut links, [more; 3]), Step::Ended);
         assert!(!termination.is_pending());
+    }
+
+    /// A peer can say anything.
+    #[test]
+    fn counts_that_are_too_large_to_be_added_up_settle_nothing() {
+        let (mut termination, mut links) = (Termination { asked: 1, ..Termination::default() }, links());
+        let more = Count { sent: u64::MAX, delivered: u64::MAX, open: u32::MAX };
+        for _ in 0..3 {
+            assert_eq!(wave(&mut termination, &mut links, [QUIET, more, more]), Step::Waits);
+        }
+        assert!(termination.is_pending());
     }
 
     #[test]
