@@ -116,7 +116,13 @@ fn enter_and_visit(visitors: usize, each: impl Fn(&Visitor<Sum>) -> i32 + Copy +
 }
 
 fn visit(visitor: &Visitor<Sum>) -> i32 {
-    visitor.visit(|sum| sum.0 += 1).map_or(0, |()| 1)
+    let mut visits = 0;
+    let add = |(), sum: &mut Sum| {
+        sum.0 += 1;
+        visits += 1;
+    };
+    Visitor::visit_all([(visitor, ())].into_iter(), add);
+    visits
 }
 
 #[test]
@@ -127,6 +133,28 @@ fn the_owner_and_a_visitor_are_never_both_inside() {
 #[test]
 fn the_owner_and_two_visitors_are_never_two_inside() {
     enter_and_visit(2, visit);
+}
+
+#[test]
+fn owners_that_are_visited_together_are_never_inside_with_the_visitor() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let owners = [0, 1].map(|_| Owner::new(Sum(0)));
+        let visitors = owners.each_ref().map(Owner::visitor);
+        let visits = thread::spawn(move || {
+            let mut visits = [0; 2];
+            Visitor::visit_all(visitors.iter().zip([0, 1]), |which, sum| {
+                sum.0 += 1;
+                visits[which] += 1;
+            });
+            visits
+        });
+        (0..2).for_each(|_| owners.iter().for_each(add));
+        for (owner, visits) in owners.iter().zip(visits.join().unwrap()) {
+            owner.with(|sum| assert_eq!(sum.0, 2 + visits));
+        }
+    });
 }
 
 #[test]

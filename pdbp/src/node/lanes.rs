@@ -37,7 +37,7 @@ impl Shared {
         lanes.retain(SharedLanes::is_alive);
         // The polling part flushes its own more cheaply.
         let others = lanes.iter().filter(|lanes| own.is_none_or(|own| !own.is(lanes)));
-        others.map(|lanes| lanes.flush(engine, due)).sum()
+        SharedLanes::flush_each(others, engine, due)
     }
 
     /// Submits all open blocks of other parts than the one with the lanes `own`, in every mode: a part is waiting for one of them.

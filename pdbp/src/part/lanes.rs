@@ -251,13 +251,19 @@ impl SharedLanes {
         self.oldest.time()
     }
 
-    /// Submits the open blocks that are due. Returns how many.
-    pub(crate) fn flush(&self, engine: &mut NodeEngine, due: Due) -> u32 {
-        if !self.oldest.may_be_due(due, self.flush_after) {
-            return 0;
-        }
-        // If the part is using its lanes at this moment, its blocks can wait for the next visit.
-        self.outbox.visit(|outbox| flush(outbox, &self.oldest, engine, due)).unwrap_or(0)
+    /// Submits the open blocks of several parts that are due. Returns how many.
+    pub(crate) fn flush_each<'l>(
+        lanes: impl Iterator<Item = &'l Self>,
+        engine: &mut NodeEngine,
+        due: Due,
+    ) -> u32 {
+        let mut blocks = 0;
+        let lanes = lanes.filter(|lanes| lanes.oldest.may_be_due(due, lanes.flush_after));
+        // Blocks of a part that is using its lanes at this moment can wait for the next visit.
+        Visitor::visit_all(lanes.map(|lanes| (&lanes.outbox, &lanes.oldest)), |oldest, outbox| {
+            blocks += flush(outbox, oldest, engine, due);
+        });
+        blocks
     }
 }
 

@@ -63,7 +63,7 @@ const REQUESTED: u8 = 1;
 /// In [`Biased::attention`]: the window must not be used. Always set if light barriers cost something.
 const SLOW_PATH: u8 = 2;
 
-// SAFETY: value and window are reached only through `Owner::with`, `Owner::with_window`, `Owner::try_fast` and `Visitor::visit`. Owner and
+// SAFETY: value and window are reached only through `Owner::with`, `Owner::with_window`, `Owner::try_fast` and `Visitor::visit_all`. Owner and
 // visitor are never both inside (see the module); the one owner is on one thread at a time, and one visitor at a time is inside. So value and
 // window are used by one thread at a time. `inside` is used by the owner only.
 unsafe impl<T: Windowed<Window: Send> + Send> Sync for Biased<T> {}
@@ -106,7 +106,7 @@ impl<T: Windowed> Owner<T> {
     #[inline(always)]
     pub(crate) unsafe fn try_fast<R>(&self, f: impl FnOnce(&mut T::Window) -> Option<R>) -> Option<R> {
         let lock = &*self.lock;
-        // Pairs with the load in `visit`, through the barriers.
+        // Pairs with the load in `visit_all`, through the barriers.
         lock.busy.store(true, Ordering::Relaxed);
         lock.barriers.light_if_free();
         // Pairs with the store of a visitor that leaves.
@@ -170,7 +170,7 @@ impl<T: Windowed> Biased<T> {
         if self.inside.replace(true) {
             entered_recursively();
         }
-        // Pairs with the load in `visit`, through the barriers.
+        // Pairs with the load in `visit_all`, through the barriers.
         self.busy.store(true, Ordering::Relaxed);
         self.barriers.light();
         // Pairs with the store of a visitor that leaves.
@@ -182,7 +182,7 @@ impl<T: Windowed> Biased<T> {
     #[cold]
     fn step_aside(&self) {
         loop {
-            // Pairs with the load in `visit`.
+            // Pairs with the load in `visit_all`.
             self.busy.store(false, Ordering::Release);
             // `attention` is read once more below, with a load that pairs.
             wait_while(|| self.attention.load(Ordering::Relaxed) & REQUESTED != 0);
@@ -193,6 +193,14 @@ impl<T: Windowed> Biased<T> {
                 return;
             }
         }
+    }
+
+    /// Asks for the value, unless another visitor does.
+    fn ask(&self) -> Option<Request<'_, impl Sized>> {
+        let _alone = try_lock(&self.visitors)?;
+        // Pairs with the loads in `enter` and `try_fast`, through the barriers.
+        self.attention.fetch_or(REQUESTED, Ordering::Relaxed);
+        Some(Request { attention: &self.attention, _alone })
     }
 
     /// Closes the window, and uses the value.
@@ -241,23 +249,29 @@ impl<T: Windowed> Visitor<T> {
         }
     }
 
-    /// Uses the value, unless somebody else is using it. `f` must not wait for the owner.
-    pub(crate) fn visit<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
-        let lock = self.0.upgrade()?;
-        let _alone = try_lock(&lock.visitors)?;
-        // Pairs with the loads in `enter` and `try_fast`, through the barriers.
-        lock.attention.fetch_or(REQUESTED, Ordering::Relaxed);
-        let _asked = Request(&lock.attention);
-        if !lock.barriers.heavy() {
-            return None;
+    /// Uses each value that nobody else is using, after one heavy barrier for all. `f`, which also gets what comes with the visitor, must
+    /// not wait for an owner.
+    pub(crate) fn visit_all<'v, K: Copy>(
+        visitors: impl Iterator<Item = (&'v Self, K)>,
+        mut f: impl FnMut(K, &mut T),
+    ) where
+        T: 'v,
+    {
+        let alive = visitors.filter_map(|(visitor, with)| Some((visitor.0.upgrade()?, with)));
+        let locks: Vec<_> = alive.collect();
+        let asked = locks.iter().filter_map(|(lock, with)| Some((&**lock, *with, lock.ask()?)));
+        let asked: Vec<_> = asked.collect();
+        if !asked.first().is_some_and(|(lock, ..)| lock.barriers.heavy()) {
+            return;
         }
-        // Pairs with the stores of `false` of the owner.
-        if lock.busy.load(Ordering::Acquire) {
-            return None;
+        for (lock, with, _asked) in asked {
+            // Pairs with the stores of `false` of the owner.
+            if !lock.busy.load(Ordering::Acquire) {
+                // SAFETY: the owner is not inside, and steps aside as long as `REQUESTED` is set (see the module); no other visitor is,
+                // since each holds `visitors`.
+                unsafe { lock.use_value(|value| f(with, value)) }
+            }
         }
-        // SAFETY: the owner is not inside, and steps aside as long as `REQUESTED` is set (see the module); no other visitor is, since
-        // each holds `visitors`.
-        Some(unsafe { lock.use_value(f) })
     }
 }
 
@@ -272,12 +286,17 @@ impl<T: Windowed> Drop for Leave<'_, T> {
     }
 }
 
-/// Lets a visitor leave, even after a panic. A thread that sees that the visitor no longer asks sees what was done inside.
-struct Request<'l>(&'l AtomicU8);
+/// What a visitor asks; dropped, it lets the visitor leave, even after a panic. A thread that sees that the visitor no longer asks sees what
+/// was done inside.
+struct Request<'l, G> {
+    attention: &'l AtomicU8,
+    /// Keeps other visitors out until after that.
+    _alone: G,
+}
 
-impl Drop for Request<'_> {
+impl<G> Drop for Request<'_, G> {
     fn drop(&mut self) {
-        self.0.fetch_and(!REQUESTED, Ordering::Release);
+        self.attention.fetch_and(!REQUESTED, Ordering::Release);
     }
 }
 
