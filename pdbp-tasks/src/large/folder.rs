@@ -76,6 +76,9 @@ pub(crate) struct Folder {
     term: u32,
     reader: Mutex<Box<dyn Reader>>,
     state: Mutex<State>,
+    /// How often the folder was synced.
+    #[cfg(test)]
+    synced: std::sync::atomic::AtomicU32,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -118,6 +121,8 @@ impl Folder {
                 families: saved.steps.iter().filter_map(crate::store::family).collect(),
                 ..State::default()
             }),
+            #[cfg(test)]
+            synced: Default::default(),
         };
         let entries = match fs::read_dir(&folder.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(folder),
@@ -255,8 +260,8 @@ impl Folder {
                 self.keep_one(value, of)?;
                 self.sync()
             }
-            // It was complete already, and the answer was lost with a pool.
-            Some(Of::Job(_)) => Ok(()),
+            // It was complete already, and the answer was lost with a pool, or its name could not be synced.
+            Some(Of::Job(_)) => self.sync(),
             Some(Of::Run(_)) | None => Err(gone(value)),
         }
     }
@@ -276,6 +281,8 @@ impl Folder {
     }
 
     fn sync(&self) -> io::Result<()> {
+        #[cfg(test)]
+        self.synced.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         File::open(&self.path)?.sync_all()
     }
 
@@ -284,9 +291,9 @@ impl Folder {
         File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
     }
 
-    /// Makes the values permanent that are named by results about to become durable.
-    fn keep(&self, changes: &[Change]) -> io::Result<()> {
-        let mut has_kept = false;
+    /// Makes the values permanent that are named by results about to become durable. `has_kept`: some have permanent names that may not be
+    /// on disk yet, since an earlier call.
+    fn keep(&self, changes: &[Change], has_kept: &mut bool) -> io::Result<()> {
         for (name, value) in changes.iter().flat_map(kept) {
             let of = Of::Run(name);
             if lock(&self.state).values.get(&value) != Some(&of) {
@@ -301,9 +308,13 @@ impl Folder {
                 }
                 kept => kept?,
             }
-            has_kept = true;
+            *has_kept = true;
         }
-        if has_kept { self.sync() } else { Ok(()) }
+        if *has_kept {
+            self.sync()?;
+            *has_kept = false;
+        }
+        Ok(())
     }
 
     /// Deletes the values that these changes, now durable, make useless.
@@ -367,13 +378,21 @@ fn kept(change: &Change) -> impl Iterator<Item = (Name, u64)> {
 
 /// A journal together with the values beside it.
 pub(crate) struct Keeping {
-    pub(crate) store: Box<dyn Store>,
-    pub(crate) folder: Arc<Folder>,
+    store: Box<dyn Store>,
+    folder: Arc<Folder>,
+    /// See [`Folder::keep`].
+    has_kept: bool,
+}
+
+impl Keeping {
+    pub(crate) fn new(store: Box<dyn Store>, folder: Arc<Folder>) -> Self {
+        Self { store, folder, has_kept: false }
+    }
 }
 
 impl Store for Keeping {
     fn commit(&mut self, changes: &[Change]) -> Result<(), StoreError> {
-        self.folder.keep(changes)?;
+        self.folder.keep(changes, &mut self.has_kept)?;
         self.store.commit(changes)?;
         self.folder.settle(changes);
         Ok(())

@@ -91,7 +91,7 @@ impl Program {
                     |error| Error::other(format!("large values beside journal {}: {error}", path.display()));
                 let reader = Box::new(disk.clone());
                 let folder = Arc::new(Folder::open(path, term, reader, &saved).map_err(failed)?);
-                store = Box::new(Keeping { store, folder: Arc::clone(&folder) });
+                store = Box::new(Keeping::new(store, Arc::clone(&folder)));
                 Some(folder)
             }
             None => None,

@@ -49,7 +49,7 @@ impl Place {
         let (reader, saved) = (Box::new(self.memory.clone()), self.memory.load());
         let folder = Folder::open(&self.directory.path().join("jobs"), self.term, reader, &saved).unwrap();
         let folder = Arc::new(folder);
-        (Arc::clone(&folder), Keeping { store: Box::new(self.memory.clone()), folder })
+        (Arc::clone(&folder), Keeping::new(Box::new(self.memory.clone()), folder))
     }
 
     fn files(&self) -> Vec<String> {
@@ -83,7 +83,7 @@ fn what_a_result_names_is_there_after_a_kill_at_any_moment_and_what_other_runs_w
     assert_eq!(read(&folder, first).unwrap(), b"onetwo", "a run reads what it has written");
     assert!(write(&folder, LargeBy::Task(NAME), 0, 0, b"").unwrap() > other);
     // Killed between syncing the values and recording the result.
-    folder.keep(&[Change::Keeps(NAME, vec![first])]).unwrap();
+    folder.keep(&[Change::Keeps(NAME, vec![first])], &mut false).unwrap();
     let (folder, _) = place.pool();
     assert_eq!((read(&folder, first).unwrap(), place.files().len()), (b"onetwo".to_vec(), 3));
     store.folder = folder;
@@ -144,7 +144,7 @@ fn what_clients_write_stays_and_nobody_writes_to_values_of_others() {
     folder.answer(LargeRequest::Finish { number: value }).unwrap();
     assert!(write(&folder, LargeBy::Client(0), value, 6, b"x").is_err(), "it is whole");
     // A result of a task that did not write the value does not affect it, nor does one that names an unknown value.
-    folder.keep(&[Change::Keeps(NAME, vec![value, 77])]).unwrap();
+    folder.keep(&[Change::Keeps(NAME, vec![value, 77])], &mut false).unwrap();
     let (folder, _) = place.pool();
     assert_eq!(read(&folder, value).unwrap(), b"inputs");
     assert!(folder.answer(LargeRequest::Read { number: 77, from: 0 }).is_err());
@@ -193,4 +193,25 @@ fn a_value_whose_file_somebody_has_removed_holds_up_no_other_result() {
     fs::remove_file(folder.path_of(value, Of::Run(NAME))).unwrap();
     store.commit(&[Change::Keeps(NAME, vec![value]), ended(0, 7)]).unwrap();
     assert!(read(&folder, value).is_err());
+}
+
+/// Its name could be lost in a power cut, and the next pool would delete it under the one that it had before.
+#[test]
+fn a_value_that_was_renamed_before_an_error_has_its_name_on_disk_before_the_result_is() {
+    let mut place = Place::new();
+    let (folder, mut keeping) = place.pool();
+    let of_other = Name { job: 1, ..NAME };
+    let [one, other] =
+        [NAME, of_other].map(|name| write(&folder, LargeBy::Task(name), 0, 0, b"one").unwrap());
+    // In the way of its permanent name.
+    fs::create_dir(folder.path_of(other, Of::Job(1))).unwrap();
+    let changes =
+        [Change::Keeps(NAME, vec![one]), Change::Keeps(of_other, vec![other]), ended(0, 7), ended(1, 7)];
+    assert!(keeping.commit(&changes).is_err());
+    let synced = || folder.synced.load(std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(synced(), 0);
+    // Nothing is left to be renamed at the next attempt.
+    folder.settle(&[Change::Job(1, record(true))]);
+    keeping.commit(&changes).unwrap();
+    assert_eq!((read(&folder, one).unwrap(), synced()), (b"one".to_vec(), 1));
 }
