@@ -14,7 +14,7 @@ use std::time::Instant;
 use pdbp::{Part, RecvError, SendError, Target};
 
 use super::wire::command;
-use super::{Job, LOOK_UP};
+use super::{Job, LOOK_UP, report};
 use crate::account::{Stopwatch, Work};
 use crate::frame::{Assembler, ScoreRecord};
 use crate::measure::{ScoreError, Scorer, Threads};
@@ -82,14 +82,11 @@ pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> 
     part.flush();
     if let Some(note) = analyser.scorer.take_note() {
         let note = format!("{}: {note}", part.name());
-        part.sender(console)
-            .command(command::NOTE)
-            .send(note.as_bytes())
-            .map_err(|error| error.to_string())?;
+        report(part, console, command::NOTE, &[], &note).map_err(|error| error.to_string())?;
     }
     for (name, frames) in analyser.scorer.shares() {
-        let share = [&frames.to_le_bytes(), name.as_bytes()].concat();
-        part.sender(console).command(command::ANALYSED).send(&share).map_err(|error| error.to_string())?;
+        report(part, console, command::ANALYSED, &frames.to_le_bytes(), name)
+            .map_err(|error| error.to_string())?;
     }
     part.sender(console)
         .command(command::WORK)

@@ -3,7 +3,7 @@
 use pdbp::{Part, StreamWriter, Target};
 
 use super::wire::{Done, FaultHead, Order, Orders, command};
-use super::{GIVEN_UP, Job, address, analyser_name};
+use super::{GIVEN_UP, Job, address, analyser_name, report};
 use crate::account::{Stopwatch, Work};
 use crate::decode::{DecodeError, Follower, Sampler, Yuv};
 use crate::frame::{FrameBytes, FrameId, frame_len, write_frame};
@@ -37,8 +37,9 @@ pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> 
     }
     decoder.writer.finish().map_err(|error| text(&error))?;
     if decoder.work.decoded > 0 {
-        let share = [&decoder.work.decoded.to_le_bytes(), job.codec.to_string().as_bytes()].concat();
-        part.sender(console).command(command::DECODED).send(&share).map_err(|error| text(&error))?;
+        let frames = decoder.work.decoded.to_le_bytes();
+        report(part, console, command::DECODED, &frames, &job.codec.to_string())
+            .map_err(|error| text(&error))?;
     }
     part.sender(console)
         .command(command::WORK)
@@ -192,11 +193,8 @@ impl DecoderPart<'_> {
     }
 
     fn report(&self, head: FaultHead, error: &DecodeError) -> Result<(), String> {
-        let message = [bytemuck::bytes_of(&head), error.to_string().as_bytes()].concat();
-        self.part
-            .sender(self.console)
-            .command(command::FAULT)
-            .send(&message)
+        let head = bytemuck::bytes_of(&head);
+        report(self.part, self.console, command::FAULT, head, &error.to_string())
             .map_err(|error| error.to_string())
     }
 }

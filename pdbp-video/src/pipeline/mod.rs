@@ -33,7 +33,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use pdbp::{Cluster, Event, Node, Part, PartKind, RecvError, Target};
+use pdbp::{Cluster, Event, Node, Part, PartKind, RecvError, SendError, Target};
 
 use crate::account::RunClock;
 use crate::decode::{Codec, Reel};
@@ -280,8 +280,16 @@ fn attend(
         let text = format!("{address_of_part}: {reason}");
         job.fail(&address_of_part, reason);
         // The console itself may have failed.
-        let _ = part.sender(console).command(wire::command::FAILED).send(text.as_bytes());
+        let _ = report(&part, console, wire::command::FAILED, &[], &text);
     }
+}
+
+/// Sends a report with a text to the console. A command must fit in a block: the end of a text that does not is left out.
+fn report(part: &Part, console: Target, number: u16, head: &[u8], text: &str) -> Result<(), SendError> {
+    let most = part.longest().saturating_sub(head.len());
+    let text = text.as_bytes();
+    let message = [head, text.get(..most).unwrap_or(text)].concat();
+    part.sender(console).command(number).send(&message)
 }
 
 /// Checks that all other nodes live. Each failure is reported once.

@@ -19,7 +19,7 @@ const INTERVAL: Duration = Duration::from_millis(20);
 const NAP: Duration = Duration::from_millis(5);
 /// Minimum time between two interim reports.
 const NEWS: Duration = Duration::from_secs(1);
-/// Samples in one message.
+/// The most samples in one message, if as many fit in a block, as commands must.
 const CHUNK: usize = 1_000;
 /// Samples kept; beyond that every second one is dropped, and sampling becomes half as frequent.
 const MOST_SAMPLES: usize = 40_000;
@@ -79,8 +79,7 @@ fn watch(part: &Part, console: Target, job: &Job<'_>) -> Result<Vec<RowSample>, 
         if told.elapsed() >= NEWS {
             told = Instant::now();
             let rows: Vec<RowSample> = std::mem::take(&mut news).into_values().collect();
-            let message = part.sender(console).command(command::NOW);
-            message.send(bytemuck::cast_slice(&rows)).map_err(|error| error.to_string())?;
+            send_samples(part, console, command::NOW, &rows).map_err(|error| error.to_string())?;
         }
         if samples.len() > MOST_SAMPLES {
             let mut keep = false;
@@ -133,8 +132,18 @@ fn sample(row: &RowStats, at_ns: u64, node: u16, pool: u32) -> RowSample {
 }
 
 fn report(part: &Part, console: Target, samples: &[RowSample], work: Work) -> Result<(), pdbp::SendError> {
-    for chunk in samples.chunks(CHUNK) {
-        part.sender(console).command(command::ROWS).send(bytemuck::cast_slice(chunk))?;
-    }
+    send_samples(part, console, command::ROWS, samples)?;
     part.sender(console).command(command::WORK).send(bytemuck::bytes_of(&work))
+}
+
+fn send_samples(
+    part: &Part,
+    console: Target,
+    number: u16,
+    samples: &[RowSample],
+) -> Result<(), pdbp::SendError> {
+    let most = (part.longest() / size_of::<RowSample>()).clamp(1, CHUNK);
+    samples
+        .chunks(most)
+        .try_for_each(|chunk| part.sender(console).command(number).send(bytemuck::cast_slice(chunk)))
 }

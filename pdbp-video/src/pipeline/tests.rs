@@ -123,6 +123,25 @@ fn parts_of_one_node_do_not_lock_each_other_out() {
     assert!(outcome.arrivals.len() >= 16 * 36);
 }
 
+/// Samples of rows and reasons of faults are longer than such blocks: the steward failed at the end, and with it the run.
+#[test]
+fn with_small_blocks_rows_and_faults_are_reported_too() {
+    let cluster = Cluster::builder().nodes(3).set("block_bytes", "512").start().unwrap();
+    let long = || format!("rtp://127.0.0.1:5004 {}", "a reason ".repeat(100));
+    let source =
+        crate::sources::Source::new(crate::sources::Address::parse("rtp://127.0.0.1:0").unwrap().unwrap());
+    source.feed(Err(long()));
+    let streams = Streams::new(vec![Clip::live(source)], 1);
+    let plan = Plan { mode: Mode::Live, passes: 2, decoders: 1 };
+    let whole = Side::Whole;
+    let outcome =
+        run((&cluster, &whole), &streams, plan, Codec::default(), &Place::cpu(), RunClock::start(), &());
+    let outcome = outcome.unwrap().unwrap();
+    let reason = &outcome.faults[0].reason;
+    assert!(long().starts_with(reason) && reason.len() > 400, "{reason}");
+    assert!(!outcome.densities.is_empty());
+}
+
 /// Two clusters over a trunk: the one decodes, the other analyses.
 #[cfg(feature = "net")]
 #[test]
