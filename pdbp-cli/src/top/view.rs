@@ -137,7 +137,7 @@ impl View {
             frame.lines.push((Style::Head, footer.clone()));
         }
         for (_, line) in &mut frame.lines {
-            *line = cut(line, width);
+            *line = cut(&plain(line), width);
         }
         frame
     }
@@ -268,8 +268,11 @@ fn rates<'a>(
     old: impl Iterator<Item = &'a RowFigures>,
     seconds: f64,
 ) -> Rates {
+    // A node may send any numbers.
     let sum = |(b, m, y, s): (u64, u64, u64, u64), row: &RowFigures| {
-        (b + row.blocks, m + row.messages, y + row.bytes, s + row.stalls)
+        let sums = [(b, row.blocks), (m, row.messages), (y, row.bytes), (s, row.stalls)];
+        let [b, m, y, s] = sums.map(|(sum, more)| sum.saturating_add(more));
+        (b, m, y, s)
     };
     let (now, old) = (now.fold((0, 0, 0, 0), sum), old.fold((0, 0, 0, 0), sum));
     let rate = |now: u64, old: u64| now.saturating_sub(old) as f64 / seconds;
@@ -418,6 +421,14 @@ fn short(number: f64) -> String {
     };
     let digits = if number.fract() == 0.0 && unit == 0 { 0 } else { digits };
     format!("{number:.digits$}{}", UNITS.get(unit).unwrap_or(&""))
+}
+
+/// The text in one line, without what a terminal obeys: names and errors are those of other nodes and clusters.
+fn plain(text: &str) -> String {
+    let obeyed = |letter: char| {
+        letter.is_control() || matches!(letter, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars().map(|letter| if obeyed(letter) { ' ' } else { letter }).collect()
 }
 
 /// The first characters, at most this many.

@@ -128,6 +128,24 @@ fn links_have_a_table_where_there_are_any() {
     assert!(!other.text().contains('⇄'), "those of the node that is selected only");
 }
 
+/// What other nodes and clusters send is text, and any numbers.
+#[test]
+fn no_terminal_obeys_what_nodes_send_and_their_numbers_may_be_large() {
+    let (before, mut now) = samples();
+    let text = r#"{"node":0,"nanos":9000000000,"links":[{"cluster":"we\u001b[2Jst","state":"down","error":"gone\nfor\u202e good"}],
+        "send":[{"peer":1,"bytes":18446744073709551615},{"peer":2,"bytes":18446744073709551615}]}"#;
+    now.figures.nodes[0].figures = serde_json::from_str(text).unwrap();
+    now.figures.nodes[0].name = "no\u{7}de\r0".to_owned();
+    let frame = View::default().frame(&Top::default(), &before, &now, WIDTH);
+    for (_, line) in &frame.lines {
+        assert!(!line.chars().any(|letter| letter.is_control() || letter == '\u{202e}'), "{line:?}");
+    }
+    let text = frame.text();
+    assert!(text.contains("we [2J…") && text.contains("gone for"), "{text}");
+    // More than any other: 8 seconds of nearly 2^64 bytes.
+    assert!(line(&text, "no de 0").contains("2305843T"), "{text}");
+}
+
 #[test]
 fn a_selected_node_is_on_the_screen_however_small() {
     for (height, node) in [(9, 0), (9, 3), (12, 3)] {
