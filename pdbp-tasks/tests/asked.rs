@@ -147,3 +147,20 @@ fn a_question_that_cannot_be_asked_says_why() {
     let waited = ask(&["wait", "1", "--timeout", "200ms"]);
     assert!(waited.status.code() == Some(1) && text(&waited.stderr).contains("127.0.0.1:1"), "{waited:?}");
 }
+
+/// Jobs are named after their commands unless the client says otherwise, and a script has lines.
+#[test]
+fn a_job_is_a_line_of_the_status_whatever_its_name() {
+    let place = Place::new();
+    let _pool = place.serve();
+    place.await_token();
+    let names = ["echo one\necho two", "\u{1b}[2J\u{9b}2J"];
+    for name in names {
+        let submitted = place.ask(&["submit", "--array", "1-1", "--name", name, "--", "true"]);
+        assert!(submitted.status.success(), "{submitted:?}");
+    }
+    let status = place.ask(&["status"]);
+    let said = text(&status.stdout);
+    assert_eq!(said.lines().count(), 2 + names.len(), "{said}");
+    assert!(said.contains("  echo one\\necho two\n") && said.contains("  \\u{1b}[2J\\u{9b}2J\n"), "{said}");
+}

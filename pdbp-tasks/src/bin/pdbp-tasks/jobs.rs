@@ -309,6 +309,15 @@ pub(crate) fn ask_job(remote: &mut Remote, job: u32) -> Result<(Status, JobStatu
     Ok((status, found))
 }
 
+/// A line of a text that others have chosen, in characters that act on no terminal.
+fn printable(line: &str) -> String {
+    let mut shown = String::new();
+    for c in line.chars() {
+        if c.is_control() { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    shown
+}
+
 fn state(job: &JobStatus) -> &'static str {
     match (job.cancelled, job.is_over(), job.open) {
         (true, ..) => "cancelled",
@@ -325,12 +334,13 @@ fn status(remote: &mut Remote, job: Option<u32>) -> Result<u64, Error> {
     if let Some(why) = &status.stalled {
         writeln!(out, "no task is handed out, since the journal cannot be written: {why}")?;
     }
-    status.refusals.iter().try_for_each(|refusal| writeln!(out, "{refusal}"))?;
+    status.refusals.iter().try_for_each(|refusal| writeln!(out, "{}", printable(refusal)))?;
     if !status.jobs.is_empty() {
         writeln!(out, "{:>6}  {:<9}  {:>9}  {:>9}  {:>7}  name", "job", "state", "tasks", "ended", "failed")?;
     }
     for job in &status.jobs {
         let JobStatus { job: number, name, tasks, ended, failed, .. } = job;
+        let name = printable(name);
         writeln!(out, "{number:>6}  {:<9}  {tasks:>9}  {ended:>9}  {failed:>7}  {name}", state(job))?;
     }
     out.flush()?;
@@ -413,7 +423,7 @@ fn forget(remote: &mut Remote, job: u32) -> Result<u64, Error> {
 fn explain(remote: &mut Remote, job: u32, number: Option<u64>) -> Result<u64, Error> {
     match remote.ask(&Request::Explain { job, number })? {
         Answer::Text(text) => {
-            print!("{text}");
+            text.lines().for_each(|line| println!("{}", printable(line)));
             Ok(0)
         }
         other => Err(unexpected(&other)),
