@@ -69,7 +69,11 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownKey { key, origin } => {
-                write!(f, "unknown setting `{key}` ({origin}); known settings: ")?;
+                write!(f, "unknown setting `{key}` ({origin}); ")?;
+                if let Some(meant) = most_similar(key) {
+                    write!(f, "did you mean `{meant}`? ")?;
+                }
+                write!(f, "known settings: ")?;
                 for (i, known) in KEYS.iter().enumerate() {
                     write!(f, "{}{}", if i == 0 { "" } else { ", " }, known.name)?;
                 }
@@ -98,6 +102,19 @@ impl fmt::Display for ConfigError {
             }
         }
     }
+}
+
+/// The setting that was probably meant: most of it is the beginning and the end of `key`.
+fn most_similar(key: &str) -> Option<&'static str> {
+    let shared = |known: &str| {
+        let same = |(a, b): &(u8, u8)| a == b;
+        let begin = known.bytes().zip(key.bytes()).take_while(same).count();
+        let rest = known.len().min(key.len()) - begin;
+        begin + known.bytes().rev().zip(key.bytes().rev()).take(rest).take_while(same).count()
+    };
+    let known = KEYS.iter().map(|known| known.name);
+    let best = known.max_by_key(|known| 100 * shared(known) / known.len().max(key.len()))?;
+    (3 * shared(best) >= 2 * best.len().max(key.len())).then_some(best)
 }
 
 impl std::error::Error for ConfigError {}

@@ -225,3 +225,20 @@ fn a_cluster_within_a_process_is_one_wherever_others_would_listen() {
         assert!(said.contains("feature `net`"), "{said}");
     }
 }
+
+#[test]
+fn the_setting_that_was_meant_is_named() {
+    let said = |key| Settings::default().set(key, "1", Origin::Environment).unwrap_err().to_string();
+    for (typed, meant) in [
+        ("node", "nodes"),
+        ("blcok_bytes", "block_bytes"),
+        ("timeout", "timeout_ms"),
+        ("pipe_deep", "pipe_depth"),
+    ] {
+        let said = said(typed);
+        assert!(said.contains(&format!("did you mean `{meant}`?")), "{typed}: {said}");
+    }
+    for typed in ["", "colour", "x", "block_count_of_rows_that_are_full", "über"] {
+        assert!(!said(typed).contains("did you mean"), "{typed}: {}", said(typed));
+    }
+}
