@@ -215,6 +215,61 @@ fn who_asks_and_does_not_read_what_it_is_answered_is_refused_and_named_and_other
     });
 }
 
+/// All of its requests may be there before the first answer is.
+#[test]
+fn who_asks_for_much_at_once_makes_the_pool_hold_little_more_than_it_keeps_for_a_client() {
+    const LENGTH: u64 = 8 << 20;
+    const KEPT: u64 = 64 << 20;
+    let place = Place::new();
+    let builder = || Builder::new().token_file(place.folder.path().join("token"));
+    let join = || builder().join(place.address.clone());
+    let long = || {
+        let mut program = Program::new("long");
+        let kind = program.kind("long", |length: u64| "x".repeat(length as usize));
+        program.slots(1);
+        (program, kind)
+    };
+    let stop = AtomicBool::new(false);
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let _stops = Stops(&stop);
+        scope.spawn(|| {
+            let builder = builder().listen(place.address.clone()).nodes(4);
+            long().0.serve(builder, &Serving::default(), &stop, |_, _| ready.send(()).unwrap()).unwrap();
+        });
+        is_ready.recv().unwrap();
+        scope.spawn(|| long().0.work(join(), &Working::default(), &stop, &|_| ()).unwrap());
+        let (program, kind) = long();
+        let mut remote = Remote::new(&program, join(), Duration::from_secs(60));
+        let mut job = remote.job::<String>("long").unwrap();
+        let task = job.add(kind, LENGTH).unwrap();
+        job.wait(&task).unwrap();
+        let job = job.number();
+        let deaf = join().start().unwrap().into_nodes().pop().unwrap();
+        let part = deaf.attach().unwrap();
+        let pool = part.find("tasks@node0", Duration::from_secs(60)).unwrap();
+        for id in 0..64 {
+            let request = Request::Read { job, by: By::Number, from: 0, most: 1 };
+            let piece = [&[0], &*postcard::to_stdvec(&Up::Request { id, request }).unwrap()].concat();
+            part.send(pool, &piece).unwrap();
+        }
+        part.flush();
+        until("it is refused", || {
+            let Answer::Status(status) = remote.ask(&Request::Status { job: None }).unwrap() else {
+                return false;
+            };
+            let why = status.refusals.into_iter().find(|why| why.contains("bytes of answers"));
+            let unread = why.and_then(|why| {
+                why.split(' ').find_map(|word| word.parse::<u64>().ok().filter(|n| *n > KEPT))
+            });
+            unread.is_some_and(|unread| {
+                assert!(unread < KEPT + 2 * LENGTH, "{unread}");
+                true
+            })
+        });
+    });
+}
+
 #[test]
 fn commands_that_fail_are_named_run_again_are_cancelled_and_forgotten() {
     let place = Place::new();

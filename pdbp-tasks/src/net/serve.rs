@@ -271,10 +271,12 @@ impl Server<'_> {
         while let Some(out) = durable.poll(now) {
             match out {
                 Output::Down(to, down) => self.peers.queue(to, &down),
-                Output::Read(to, reading) => {
+                // Many requests may have arrived before the first of them is answered.
+                Output::Read(to, reading) if self.reads_answers(&mut durable, to) => {
                     let answer = self.read(&reading);
                     self.peers.queue(to, &Down::Answer { id: reading.id, answer });
                 }
+                Output::Read(..) => {}
             }
         }
         while let Some(group) = durable.take_group() {
@@ -294,13 +296,20 @@ impl Server<'_> {
     }
 
     fn receive(&mut self, durable: &mut Durable, now: Duration, from: Processor, message: Up) {
-        let unread = self.peers.unread(from);
-        if matches!(message, Up::Request { .. }) && unread > UNREAD {
-            let why = format!("it sends requests but has not read {unread} bytes of answers");
-            durable.pool.refuse(from, why);
-            return self.peers.forget(from);
+        if !matches!(message, Up::Request { .. }) || self.reads_answers(durable, from) {
+            durable.receive(now, from, message);
         }
-        durable.receive(now, from, message);
+    }
+
+    /// Whether a client reads its answers. One that does not is refused.
+    fn reads_answers(&mut self, durable: &mut Durable, client: Processor) -> bool {
+        let unread = self.peers.unread(client);
+        if unread > UNREAD {
+            let why = format!("it sends requests but has not read {unread} bytes of answers");
+            durable.pool.refuse(client, why);
+            self.peers.forget(client);
+        }
+        !durable.pool.is_refused(client)
     }
 
     fn read(&self, reading: &Reading) -> Answer {
