@@ -74,7 +74,9 @@ impl<S: Share> Part<S> {
     ///
     /// Until they are dropped, the messages keep their blocks, up to all blocks of the row to the failed node. **A program that
     /// survives failed nodes whose places are taken by others must call this regularly**, even if it needs none of the messages
-    /// (`while part.try_returned()?.is_some() {}`); otherwise nothing can be sent to the next process in that place.
+    /// (`while part.try_returned()?.is_some() {}`); otherwise nothing can be sent to the next process in that place. All parts of the node
+    /// share the row: a thread with several parts takes out those of all of them before it sends there again, since a
+    /// [`send`](Self::send) that waits for that room cannot.
     ///
     /// Messages that had left this node are with the transport. Between processes of one host, undelivered ones come back too.
     /// Between hosts this cannot be known, and [`RowStats::in_doubt`](crate::RowStats::in_doubt) counts their blocks.

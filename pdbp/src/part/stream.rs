@@ -143,7 +143,8 @@ impl<P: HoldsPart> StreamWriter<P> {
     }
 
     /// Sets how long calls wait each time they need a block. `None`, the default, means the setting `timeout_ms`, which
-    /// [`finish`](Self::finish) always uses to wait for a relay.
+    /// [`finish`](Self::finish) always uses to wait for a relay. `finish` also needs a block, and may time out, unless a segment is in
+    /// progress.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.patience = timeout.map_or(Patience::Set, Patience::For);
     }
