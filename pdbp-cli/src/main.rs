@@ -83,7 +83,8 @@ Commands:
                   Blocks of a row at first and at most; spare blocks of a node for rows that grow; bytes of a block
                   [default: 2, 16, 64 and 2048]
     --fault FAULT…
-                  'partition 0,1|2,3@10ms' 'cut 0,1@10ms' 'heal@50ms' 'crash 2@70ms' 'restart 2@90ms' 'slow 2,10@5ms'
+                  'partition 0,1|2,3@10ms' 'cut 0,1@10ms' 'heal@50ms' 'crash 2@70ms' 'restart 2@90ms' 'slow 2,10@5ms'; with --fabric
+                  also 'link-down 0-1@10ms' 'link-up 0-1@50ms' 'switch-down 2@10ms' 'switch-up 2@50ms'
     --give-up TIME
                   Silence after which links are given up, which detects crashes and partitions [default: 1s]
     --lease TIME  Silence after which nodes are declared down; 0: only when links fail [default: 0]

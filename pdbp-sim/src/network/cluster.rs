@@ -202,8 +202,17 @@ impl<T: Transport + 'static> Cluster<T> {
     /// Plans a fault for a time.
     ///
     /// # Errors
-    /// [`ClusterError::NoSuchNode`].
+    /// [`ClusterError::NoSuchNode`], [`ClusterError::NoSuchLink`] and [`ClusterError::NoSuchSwitch`].
     pub fn plan(&mut self, at: u64, fault: Fault) -> Result<(), ClusterError> {
+        match fault {
+            Fault::Link { a, b, .. } if !self.network.has_link(a, b) => {
+                return Err(ClusterError::NoSuchLink(a, b));
+            }
+            Fault::Switch { switch, .. } if !self.network.has_switch(switch) => {
+                return Err(ClusterError::NoSuchSwitch(switch));
+            }
+            _ => {}
+        }
         if let Some(node) = fault.nodes().into_iter().find(|n| usize::from(*n) >= self.setup.nodes) {
             return Err(ClusterError::NoSuchNode(node));
         }
@@ -287,6 +296,8 @@ impl<T: Transport + 'static> Cluster<T> {
             Fault::Partition(groups) => self.network.partition(&groups),
             Fault::Cut { from, to } => self.network.cut(from, to),
             Fault::Heal => self.network.heal(),
+            Fault::Link { a, b, is_up } => _ = self.network.set_link(a, b, is_up),
+            Fault::Switch { switch, is_up } => _ = self.network.set_switch(switch, is_up),
             Fault::Crash(node) | Fault::Restart(node) if self.is_needed(node) => {
                 let later = self.network.now() + self.setup.physics.give_up / 8;
                 if later < self.setup.traffic_until {

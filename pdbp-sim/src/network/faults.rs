@@ -33,6 +33,23 @@ pub enum Fault {
     Pause(u16),
     /// A paused node continues.
     Resume(u16),
+    /// A link between two switches of the [fabric](super::Ground::Fabric) fails or comes back. Frames take other ways from then on; those
+    /// under way are lost, and sent again.
+    Link {
+        /// The switch at one end.
+        a: usize,
+        /// The switch at the other.
+        b: usize,
+        /// Whether it comes back.
+        is_up: bool,
+    },
+    /// A switch of the fabric fails, with all its links and endpoints, or comes back.
+    Switch {
+        /// The switch.
+        switch: usize,
+        /// Whether it comes back.
+        is_up: bool,
+    },
     /// A node's clock is off from now on. It stands still where it would go back.
     Skew {
         /// The node.
@@ -85,6 +102,26 @@ impl Fault {
         Self::Resume(node)
     }
 
+    /// The link of two switches fails: see [`Fault::Link`].
+    pub fn link_down(a: usize, b: usize) -> Self {
+        Self::Link { a, b, is_up: false }
+    }
+
+    /// The link of two switches comes back.
+    pub fn link_up(a: usize, b: usize) -> Self {
+        Self::Link { a, b, is_up: true }
+    }
+
+    /// A switch fails: see [`Fault::Switch`].
+    pub fn switch_down(switch: usize) -> Self {
+        Self::Switch { switch, is_up: false }
+    }
+
+    /// A switch comes back.
+    pub fn switch_up(switch: usize) -> Self {
+        Self::Switch { switch, is_up: true }
+    }
+
     /// See [`Fault::Skew`].
     pub fn skew(node: u16, offset: i64, drift: i32) -> Self {
         Self::Skew { node, offset, drift }
@@ -95,7 +132,7 @@ impl Fault {
         match self {
             Self::Partition(groups) => groups.concat(),
             Self::Cut { from, to } => vec![*from, *to],
-            Self::Heal => Vec::new(),
+            Self::Heal | Self::Link { .. } | Self::Switch { .. } => Vec::new(),
             Self::Crash(node) | Self::Restart(node) | Self::Pause(node) | Self::Resume(node) => vec![*node],
             Self::Slow { node, .. } | Self::Skew { node, .. } => vec![*node],
         }
@@ -113,6 +150,12 @@ impl fmt::Display for Fault {
             Self::Pause(node) => write!(f, "node{node} stands still"),
             Self::Resume(node) => write!(f, "node{node} goes on"),
             Self::Slow { node, times } => write!(f, "node{node} slow, {times} times"),
+            Self::Link { a, b, is_up } => {
+                write!(f, "link of switches {a} and {b} {}", if *is_up { "up" } else { "down" })
+            }
+            Self::Switch { switch, is_up } => {
+                write!(f, "switch {switch} {}", if *is_up { "up" } else { "down" })
+            }
             Self::Skew { node, offset, drift } => {
                 write!(f, "clock of node{node} off by {offset} ns and {drift} ppm")
             }

@@ -1,15 +1,17 @@
 //! The medium that frames travel on: wires, or a [fabric](crate::rapidio) of switches, where a frame is split into as many packets
 //! as needed.
 //!
-//! The link layer is the same on both. On a fabric, no frame overtakes another on the same route, none is lost except at random,
-//! and the time that a frame takes follows from the other traffic. **A frame has left when its last packet has left its endpoint**:
+//! The link layer is the same on both. On a fabric, no frame overtakes another on the same route, none is lost except at random and when
+//! links or switches fail or come back, and the time that a frame takes follows from the other traffic. **A frame has left when its last packet has left its endpoint**:
 //! frames waiting there are not sent again.
 
 use std::collections::BTreeMap;
 
+use super::Network;
 use super::events::Kind;
 use super::pair::Frame;
 use super::physics::{Physics, PhysicsError, Probability};
+use super::port::lock;
 use super::switches::GroupKey;
 use super::wire::{Net, key};
 use crate::rapidio::frames::{FrameEvent, Frames};
@@ -42,8 +44,7 @@ pub enum Ground {
 #[derive(Debug)]
 pub(super) struct OnFabric {
     pub(super) frames: Frames,
-    /// By number: the event on arrival, and whether it happens.
-    under_way: BTreeMap<u32, (Kind, Fate)>,
+    under_way: BTreeMap<u32, UnderWay>,
     numbers: u32,
     events: Vec<FrameEvent>,
     /// The key of each group, and how many ends it has.
@@ -52,10 +53,14 @@ pub(super) struct OnFabric {
     pub(super) groups: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Arrives,
-    IsLost,
+/// A frame on the fabric.
+#[derive(Clone, Copy, Debug)]
+struct UnderWay {
+    /// The event on arrival.
+    what: Kind,
+    is_lost: bool,
+    /// Whether its last packet has left its endpoint.
+    has_left: bool,
 }
 
 impl Ground {
@@ -133,9 +138,13 @@ impl Net {
         };
         ground.numbers = ground.numbers.wrapping_add(1);
         let is_lost = self.physics.loss.strikes(&mut self.random);
-        self.counts.lost += u64::from(is_lost);
-        ground.under_way.insert(ground.numbers, (what, if is_lost { Fate::IsLost } else { Fate::Arrives }));
-        ground.frames.send(self.now, ends, priority, ground.numbers, bytes);
+        if ground.frames.send(self.now, ends, priority, ground.numbers, bytes) {
+            self.counts.lost += u64::from(is_lost);
+            ground.under_way.insert(ground.numbers, UnderWay { what, is_lost, has_left: false });
+        } else {
+            self.counts.lost += 1;
+            self.leaves(what, self.now);
+        }
         true
     }
 
@@ -161,21 +170,81 @@ impl Net {
         let Some(ground) = &mut self.ground else { return };
         match event {
             FrameEvent::Sent(number) => {
-                if let Some((Kind::Frame { from, to, session, sequence }, _)) = ground.under_way.get(&number)
-                    && let Some(pair) = self.pairs.get_mut(&key(*from, *to))
-                    && pair.session == *session
-                    && let Some(frame) = pair.ends_of(*from, *to).0.out.frame(*sequence)
-                {
-                    frame.leaves(now);
+                if let Some(under_way) = ground.under_way.get_mut(&number) {
+                    under_way.has_left = true;
+                    let what = under_way.what;
+                    self.leaves(what, now);
                 }
             }
             FrameEvent::Wakes(node) => self.ring(node),
             FrameEvent::Arrived(number) => {
-                if let Some((what, Fate::Arrives)) = ground.under_way.remove(&number) {
+                if let Some(UnderWay { what, is_lost: false, .. }) = ground.under_way.remove(&number) {
                     self.queue.plan(now, what);
                 }
             }
         }
+    }
+
+    /// Notes that a copy of a frame has left its endpoint.
+    fn leaves(&mut self, what: Kind, now: u64) {
+        if let Kind::Frame { from, to, session, sequence } = what
+            && let Some(pair) = self.pairs.get_mut(&key(from, to))
+            && pair.session == session
+            && let Some(frame) = pair.ends_of(from, to).0.out.frame(sequence)
+        {
+            frame.leaves(now);
+        }
+    }
+
+    /// Changes what of the fabric is up. Everything under way on it is lost.
+    pub(super) fn change_fabric(&mut self, change: impl FnOnce(&mut Frames, u64)) {
+        let now = self.now;
+        let Some(ground) = &mut self.ground else { return };
+        change(&mut ground.frames, now);
+        for UnderWay { what, is_lost, has_left } in std::mem::take(&mut ground.under_way).into_values() {
+            self.counts.lost += u64::from(!is_lost);
+            if !has_left {
+                self.leaves(what, now);
+            }
+        }
+        // Those that wait for a call that has ended with the tables.
+        (0..self.nodes.len() as u16).for_each(|node| self.ring(node));
+        self.check_all_links();
+    }
+
+    /// Whether the ground has a way to this node.
+    pub(super) fn has_way_to(&self, node: u16) -> bool {
+        self.ground.as_ref().is_none_or(|ground| ground.frames.is_reachable(node))
+    }
+}
+
+impl Network {
+    /// Takes the link of two switches of the fabric down, or brings it up: see [`Fault::Link`](super::Fault::Link). Returns `false` on wires, and
+    /// if these switches are not linked.
+    pub fn set_link(&self, a: usize, b: usize, is_up: bool) -> bool {
+        let has_it = self.has_link(a, b);
+        if has_it {
+            lock(&self.0).change_fabric(|frames, now| frames.set_link(now, (a, b), is_up));
+        }
+        has_it
+    }
+
+    /// Takes a switch of the fabric down with its links and endpoints, or brings it up: see [`Fault::Switch`](super::Fault::Switch). Returns
+    /// `false` on wires, and if there is no such switch.
+    pub fn set_switch(&self, switch: usize, is_up: bool) -> bool {
+        let has_it = self.has_switch(switch);
+        if has_it {
+            lock(&self.0).change_fabric(|frames, now| frames.set_switch(now, switch, is_up));
+        }
+        has_it
+    }
+
+    pub(super) fn has_link(&self, a: usize, b: usize) -> bool {
+        lock(&self.0).ground.as_ref().is_some_and(|ground| ground.frames.whole().has_link(a, b))
+    }
+
+    pub(super) fn has_switch(&self, switch: usize) -> bool {
+        lock(&self.0).ground.as_ref().is_some_and(|ground| switch < ground.frames.whole().switches())
     }
 }
 

@@ -5,7 +5,7 @@ use pdbp_core::{Arrival, Config, Routing};
 
 use super::{CrashSight, Fault, HostCosts, Mix, Probability, Scenario, Traffic, gbit, mbit, ms, us};
 use crate::random::Random;
-use crate::rapidio::{BOARD, Timing, Topology};
+use crate::rapidio::{BOARD, Link, Timing, Topology};
 
 impl Scenario {
     /// Returns a scenario determined by `seed`, and how long its traffic lasts: sizes, physics, traffic and faults are drawn. Links
@@ -133,7 +133,7 @@ impl Scenario {
     }
 
     /// As [`random`](Self::random), on a fabric: boards in a chain, a ring or a tree, or single switches with one or two endpoints
-    /// each.
+    /// each. In some scenarios links and switches fail, and come back.
     pub fn random_fabric(seed: u64) -> (Self, u64) {
         let (scenario, until) = Self::drawn(seed, Routing::Direct);
         let mut random = Random::new(seed ^ 0x6661_6272);
@@ -151,7 +151,24 @@ impl Scenario {
             1 => topology.ring(),
             _ => topology.tree(2 + random.below(3) as usize),
         };
-        (scenario.fabric(topology, Timing::SRIO), until)
+        let (links, switches) = (topology.links().to_vec(), topology.switches());
+        let mut scenario = scenario.fabric(topology, Timing::SRIO);
+        let outages = if one_in(2, random) { random.below(4) } else { 0 };
+        for _ in 0..outages {
+            let at = random.below(until * 3 / 4);
+            // Some outages end before links are given up.
+            let most = if one_in(2, random) { ms(2) } else { until - at };
+            let back = at + random.below(most);
+            let link = (!links.is_empty() && !one_in(4, random))
+                .then(|| links[random.below(links.len() as u64) as usize]);
+            let switch = random.below(switches as u64) as usize;
+            let fault = |is_up| match link {
+                Some(Link { a, b, .. }) => Fault::Link { a, b, is_up },
+                None => Fault::Switch { switch, is_up },
+            };
+            scenario.faults.extend([(at, fault(false)), (back.min(until), fault(true))]);
+        }
+        (scenario, until)
     }
 
     fn drawn(seed: u64, routing: Routing) -> (Self, u64) {

@@ -201,6 +201,10 @@ pub enum ClusterError {
     NoActorParts,
     /// There is no such node.
     NoSuchNode(u16),
+    /// These switches are not linked, or the ground is no fabric.
+    NoSuchLink(usize, usize),
+    /// There is no such switch, or the ground is no fabric.
+    NoSuchSwitch(usize),
     /// An invariant does not hold.
     Broken(Box<Broken>),
 }
@@ -221,6 +225,15 @@ impl fmt::Display for ClusterError {
             }
             Self::NoSuchNode(node) => {
                 write!(f, "there is no node {node}; name one below the number of nodes")
+            }
+            Self::NoSuchLink(a, b) => {
+                write!(
+                    f,
+                    "there is no fabric with a link of switches {a} and {b}; name one that the topology has"
+                )
+            }
+            Self::NoSuchSwitch(switch) => {
+                write!(f, "there is no fabric with a switch {switch}; name one that the topology has")
             }
             Self::Broken(e) => e.fmt(f),
         }

@@ -223,7 +223,9 @@ impl Net {
         let (Some(a), Some(b)) = (self.nodes.get(usize::from(from)), self.nodes.get(usize::from(to))) else {
             return false;
         };
-        a.alive && b.alive && a.group == b.group && (self.cuts.is_empty() || !self.cuts.contains(&(from, to)))
+        let is_cut = !self.cuts.is_empty() && self.cuts.contains(&(from, to));
+        let has_way = self.has_way_to(from) && self.has_way_to(to);
+        a.alive && b.alive && a.group == b.group && !is_cut && has_way
     }
 
     /// Queues a completion for a node to poll.

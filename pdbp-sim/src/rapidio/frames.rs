@@ -10,6 +10,7 @@ use std::sync::Arc;
 use pdbp_core::collective::{Call, Kind};
 
 use super::fabric::Fabric;
+use super::outages::Down;
 use super::packet::{DATA, Packet, PacketKind};
 use super::port::Buffer;
 use super::timing::Timing;
@@ -30,25 +31,58 @@ pub(crate) enum FrameEvent {
     Wakes(u16),
 }
 
-/// A fabric that carries frames.
+/// A fabric that carries frames. Endpoints have the ids of the whole fabric, also while some of it is down.
 #[derive(Debug)]
 pub(crate) struct Frames {
+    /// What is up.
     pub(super) fabric: Fabric,
     /// The data of a full packet.
     full: Arc<[u8]>,
+    /// The topology without outages, and its tree's place of each endpoint.
+    pub(super) whole: Topology,
+    pub(super) places: Vec<usize>,
+    pub(super) down: Down,
+    /// The id that each endpoint has in `fabric`, and the reverse.
+    pub(super) ids: Vec<Option<u16>>,
+    pub(super) endpoints_of: Vec<u16>,
+    /// Packets sent before the last change.
+    pub(super) packets_before: u64,
+    /// Groups of lower numbers have been ended by a change.
+    pub(super) ended_groups: usize,
 }
 
 impl Frames {
     pub(crate) fn new(topology: &Topology, timing: Timing) -> Result<Self, TopologyError> {
-        Ok(Self { fabric: Fabric::new(topology, timing)?, full: Arc::from(vec![0; DATA]) })
+        let fabric = Fabric::new(topology, timing)?;
+        let ids: Vec<u16> = (0..fabric.tree.endpoints() as u16).collect();
+        Ok(Self {
+            full: Arc::from(vec![0; DATA]),
+            whole: topology.clone(),
+            places: ids.iter().map(|id| fabric.tree.place(*id)).collect(),
+            down: Down::default(),
+            ids: ids.iter().copied().map(Some).collect(),
+            endpoints_of: ids,
+            packets_before: 0,
+            ended_groups: 0,
+            fabric,
+        })
     }
 
     pub(crate) fn endpoints(&self) -> usize {
-        self.fabric.endpoints.len()
+        self.places.len()
     }
 
-    /// Queues the packets of a frame, at least one, at the output of its endpoint.
-    pub(crate) fn send(&mut self, now: u64, (from, to): (u16, u16), priority: u8, number: u32, bytes: usize) {
+    /// Queues the packets of a frame, at least one, at the output of its endpoint. `false` if no route leads to the destination: the frame is
+    /// lost.
+    pub(crate) fn send(
+        &mut self,
+        now: u64,
+        (from, to): (u16, u16),
+        priority: u8,
+        number: u32,
+        bytes: usize,
+    ) -> bool {
+        let (Some(from), Some(to)) = (self.id(from), self.id(to)) else { return false };
         self.reach(now);
         let fabric = &mut self.fabric;
         let packets = bytes.div_ceil(DATA).max(1);
@@ -74,6 +108,7 @@ impl Frames {
             };
             fabric.push(output, 0, packet, Buffer::None);
         }
+        true
     }
 
     /// Advances the clock to this time, if it is behind.
@@ -91,7 +126,8 @@ impl Frames {
     pub(crate) fn step(&mut self, events: &mut Vec<FrameEvent>) {
         self.fabric.step();
         events.append(&mut self.fabric.frame_events);
-        events.extend(self.fabric.woken.drain(..).map(FrameEvent::Wakes));
+        let endpoints = self.fabric.woken.drain(..).filter_map(|id| self.endpoints_of.get(usize::from(id)));
+        events.extend(endpoints.copied().map(FrameEvent::Wakes));
     }
 
     pub(crate) fn now(&self) -> u64 {
@@ -104,12 +140,22 @@ impl Frames {
 
     /// Packets sent by all endpoints.
     pub(crate) fn packets(&self) -> u64 {
+        self.packets_before + self.packets_now()
+    }
+
+    /// The same, since the last change.
+    pub(super) fn packets_now(&self) -> u64 {
         self.fabric.endpoints.iter().map(|endpoint| endpoint.sent).sum()
     }
 
     /// The switch of an endpoint.
     pub(crate) fn board(&self, id: u16) -> usize {
-        self.fabric.tree.home(id).0
+        self.places.get(usize::from(id)).map_or(0, |place| self.whole.switch_of()[*place])
+    }
+
+    /// Boards, switches and links, whether they are up or not.
+    pub(crate) fn whole(&self) -> &Topology {
+        &self.whole
     }
 
     /// The endpoint with the longest route from the first one.

@@ -12,8 +12,11 @@ use super::spanning::Members;
 
 impl Frames {
     /// Opens a group of endpoints, given by ascending id. Returns its number, which may be that of a closed group; `None` if a switch has no
-    /// mask left, or all numbers are in use.
+    /// mask left, all numbers are in use, or something of the fabric is down.
     pub(crate) fn open_group(&mut self, ids: Vec<u16>) -> Option<u16> {
+        if !self.is_whole() {
+            return None;
+        }
         let fabric = &mut self.fabric;
         let group = Members::new(&fabric.tree, ids);
         if fabric.has_masks(&group) { fabric.add_group(group.ids) } else { None }
@@ -21,6 +24,9 @@ impl Frames {
 
     /// Closes a group, and discards everything held for it. Its packets in flight will be dropped.
     pub(crate) fn close_group(&mut self, number: u16) {
+        if self.has_ended(number) {
+            return;
+        }
         let fabric = &mut self.fabric;
         if let Some(group) = fabric.groups.get_mut(usize::from(number)) {
             let closed = std::mem::replace(group, Members::new(&fabric.tree, Vec::new()));
@@ -42,16 +48,25 @@ impl Frames {
         (input, output): (Vec<u8>, Vec<u8>),
     ) {
         self.reach(now);
+        if self.has_ended(group) {
+            return;
+        }
         self.fabric.start_call(id, (group, number), call, input, output);
     }
 
     /// The result of a call at a member; `None` while it is in progress.
     pub(crate) fn poll_call(&mut self, id: u16, group: u16, number: u32) -> Option<Result<Vec<u8>, Error>> {
+        if self.has_ended(group) {
+            return Some(Err(Error::Changed));
+        }
         self.fabric.poll_op(id, Key::Call(group, number))
     }
 
     /// The number of the last call of a group that an endpoint has started.
     pub(crate) fn begun(&self, id: u16, group: u16) -> u32 {
+        if self.has_ended(group) {
+            return u32::MAX;
+        }
         self.fabric.endpoints.get(usize::from(id)).map_or(0, |endpoint| endpoint.begun(group))
     }
 

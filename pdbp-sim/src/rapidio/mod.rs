@@ -25,7 +25,8 @@
 //!
 //! # Not modelled
 //! * The contents of headers. They only count in a packet's length.
-//! * Links and switches that fail, and the time that Init takes.
+//! * The time that Init takes, and that neighbours take to notice that a link or a switch has failed. Only a network of PDBP nodes has such
+//!   failures ([`Fault::Link`](crate::network::Fault::Link)); runs of MPIRIO have none.
 //! * A bound on unexpected messages at an endpoint.
 //! * Storage.
 
@@ -39,6 +40,7 @@ pub mod fuzzing;
 mod groups;
 pub mod mpirio;
 mod operation;
+mod outages;
 mod packet;
 mod port;
 mod spanning;
@@ -82,6 +84,8 @@ pub enum Error {
         /// The kind of call.
         kind: Kind,
     },
+    /// Links or switches have failed or come back since the group was made; no call of it is carried out any more.
+    Changed,
     /// Members of the group made different calls; every later call of the group fails with the same error.
     Mismatch(Mismatch),
     /// A switch that the group needs has no mask left: its calls must be performed by messages.
@@ -125,6 +129,7 @@ impl fmt::Display for Error {
                     "a switch has {MASKS} masks, and one that this group needs has none left; use `by_messages`"
                 )
             }
+            Self::Changed => f.write_str("the fabric has changed since the group was made; make another one"),
             Self::NoNumber => {
                 f.write_str("all 65,536 group numbers are in use; reuse groups that the program has made")
             }

@@ -60,6 +60,12 @@ fn busy(topology: Topology) -> Scenario {
     mixed.quiescence(us(700)).traffic(Traffic::uniform().size(64).rate(20_000))
 }
 
+/// Messages alone, between nodes whose links end after a millisecond of silence.
+fn sending(topology: Topology) -> Scenario {
+    let scenario = Scenario::new(16).seed(7).fabric(topology, Timing::SRIO).give_up(ms(1));
+    scenario.traffic(Traffic::uniform().size(64).rate(20_000))
+}
+
 #[test]
 fn without_failures_nothing_is_lost_or_sent_again() {
     for topology in [chain(16), ring(16), tree(16)] {
@@ -76,6 +82,7 @@ fn the_same_seed_is_the_same_run_on_a_fabric_too() {
     let run = |seed| {
         let faulty = busy(ring(16)).seed(seed).loss(0.01).give_up(ms(4));
         let faulty = faulty.at(ms(2), Fault::crash(3)).at(ms(3), Fault::restart(3));
+        let faulty = faulty.at(ms(2), Fault::link_down(1, 2)).at(ms(4), Fault::switch_down(3));
         faulty.run(ms(6)).unwrap_or_else(|e| panic!("{e}"))
     };
     let (one, again, other) = (run(1), run(1), run(2));
@@ -103,6 +110,70 @@ fn random_scenarios_hold_on_fabrics() {
     assert!(sum(|r| r.delivered) > 5_000 && sum(|r| r.links.packets) > sum(|r| r.links.frames));
 }
 
+/// A ring has another way for each link that fails; what was under way is sent again.
+#[test]
+fn links_that_fail_and_come_back_cost_frames_but_no_message() {
+    for topology in [ring(16), ring(16).up_down()] {
+        let scenario = busy(topology).give_up(ms(4));
+        let faults =
+            [(ms(1), Fault::link_down(0, 1)), (ms(2), Fault::link_up(1, 0)), (ms(3), Fault::link_down(3, 2))];
+        let scenario = faults.into_iter().fold(scenario, |scenario, (at, fault)| scenario.at(at, fault));
+        let report = scenario.run(ms(6)).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!((report.lost, report.undelivered, report.refused), (0, 0, 0), "{report}");
+        assert!(report.sent == report.delivered && report.sent > 1_000, "{report}");
+        assert!(report.links.lost > 0 && report.links.repeated > 0, "{report}");
+        assert_eq!(report.links.failures, 0, "{report}");
+    }
+}
+
+/// Of sixteen endpoints a switch that fails takes four along, which come back with it.
+#[test]
+fn the_endpoints_of_a_switch_that_fails_are_gone_until_it_is_back() {
+    let scenario = sending(ring(16)).at(ms(1), Fault::switch_down(2));
+    let gone = scenario.clone().run(ms(6)).unwrap_or_else(|e| panic!("{e}"));
+    // Each of four has lost its links with the other twelve, and those among the four.
+    assert_eq!((gone.links.failures, gone.links.restored), (4 * 12 + 6, 0), "{gone}");
+    let back = scenario.at(ms(4), Fault::switch_up(2)).run(ms(6)).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(back.links.failures, back.links.restored, "{back}");
+    assert!(back.delivered > gone.delivered, "{back}{gone}");
+}
+
+/// Only the larger part goes on, or that of the first endpoint if they are equal.
+#[test]
+fn a_fabric_that_comes_apart_goes_on_in_one_part() {
+    for (link, gone) in [((0, 1), 4), ((1, 2), 8), ((2, 3), 4)] {
+        let scenario = sending(chain(16)).at(ms(1), Fault::link_down(link.0, link.1));
+        let report = scenario.run(ms(6)).unwrap_or_else(|e| panic!("{e}"));
+        let failures = gone * (16 - gone) + gone * (gone - 1) / 2;
+        assert_eq!(report.links.failures, failures, "without {link:?}: {report}");
+    }
+}
+
+#[test]
+fn groups_end_when_the_fabric_changes_and_others_are_made_when_it_is_whole() {
+    let (network, _ports) = Network::new(4, on(good(Posted), ring(4)), 1).unwrap();
+    let nodes = [0, 1, 2, 3];
+    let (key, one) = network.open_group(&nodes).unwrap();
+    let other = network.join_group(key, &nodes, 1).unwrap();
+    let call = Call::moving(Kind::Broadcast, 0, 8);
+    one.start(1, &call, &[], &[7; 8]).unwrap();
+    assert!(!network.set_link(0, 2, false) && !network.set_switch(4, false), "there are none");
+    assert!(network.set_link(0, 1, false));
+    let fault = one.poll(1).unwrap().unwrap_err();
+    assert_eq!((fault.number, fault.between), (1, None));
+    other.start(1, &call, &[], &[0; 8]).unwrap();
+    assert!(other.poll(1).unwrap().is_err() && other.waits_for(1).is_none());
+    assert!(network.open_group(&nodes).is_none(), "a link is down");
+    assert!(network.set_link(1, 0, true));
+    drop((one, other));
+    let (key, one) = network.open_group(&nodes).unwrap();
+    let others = [1, 2, 3].map(|rank| network.join_group(key, &nodes, rank).unwrap());
+    one.start(1, &call, &[], &[7; 8]).unwrap();
+    others.iter().for_each(|end| end.start(1, &call, &[], &[0; 8]).unwrap());
+    while network.advance(&mut Vec::new()) {}
+    assert!(others.iter().all(|end| end.poll(1) == Some(Ok(vec![7; 8]))));
+}
+
 #[test]
 fn a_fabric_that_cannot_be_is_refused() {
     let says = |scenario: Scenario, part: &str| {
@@ -113,6 +184,10 @@ fn a_fabric_that_cannot_be_is_refused() {
     says(fabric(9, Topology::boards(2).chain()), "9 nodes on a fabric of 8 endpoints; add boards");
     says(fabric(2, Topology::boards(2)), "switch 1 is not connected; link it");
     says(fabric(2, Topology::boards(1)).give_up(us(1)), "choose a longer give_up");
+    let faulty = |fault| fabric(8, Topology::boards(4).chain()).at(us(1), fault);
+    says(faulty(Fault::link_down(0, 2)), "no fabric with a link of switches 0 and 2");
+    says(faulty(Fault::switch_up(4)), "no fabric with a switch 4");
+    says(Scenario::new(2).at(us(1), Fault::link_down(0, 1)), "no fabric with a link of switches 0 and 1");
 }
 
 /// A group number is reused once nothing of its former group is in flight, with a different key.

@@ -13,7 +13,7 @@ use super::{PORTS, Topology};
 use crate::random::Random;
 
 /// Draws a connected topology of up to `most` switches, some of them without endpoints, with links that the tree does not need.
-fn draw(random: &mut Random, most: u64) -> Topology {
+pub(super) fn draw(random: &mut Random, most: u64) -> Topology {
     let switches = 1 + random.below(most) as usize;
     let mut ports = vec![0; switches];
     let mut topology = Topology::boards(0).bare(switches);
