@@ -11,6 +11,7 @@
 //! | ask, and read no answers | [`QUESTIONS`] waiting, and bytes waiting for the line |
 //! | send empty messages, any number of which fit in a frame | [`EMPTY`] per frame |
 //! | send to parts that it was never told of, such as those of the runtime | the messages come back |
+//! | return messages to such parts, which never sent any | the messages are discarded |
 //! | invent senders, each of which takes up a part | half of the free parts |
 //! | give an endless answer | [`LISTED`] bytes |
 //! | use several names | the first one counts, if it is a valid cluster name |
@@ -28,8 +29,8 @@ pub(super) const LEAST: u64 = 2 << 20;
 pub(super) const QUESTIONS: usize = 16_384;
 /// No question is answered while more frames than this wait for the line.
 pub(super) const ANSWERS: usize = 64;
-/// Maximum bytes of all addresses in the other cluster.
-pub(super) const LISTED: usize = 8 << 20;
+/// Maximum bytes of all addresses in the other cluster, with the heads of their frames.
+pub(super) const LISTED: u64 = 8 << 20;
 /// Maximum bytes of a lookup error, or of an address in a question.
 pub(super) const TEXT: usize = 512;
 /// Maximum empty messages in a frame: as many as a block holds.

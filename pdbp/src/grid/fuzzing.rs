@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use pdbp_core::tables::PartKind;
 
 use super::session::Session;
+#[cfg(test)]
+use super::wire::command::LIST;
 use super::wire::{COMMAND, FIRST, HEAD, Head, Kind, LAST, MORE};
 use crate::cluster::Cluster;
 use crate::error::SendError;
@@ -94,6 +96,23 @@ impl Stage {
             while let Ok(Some(stream)) = part.try_accept_stream() {
                 drop(stream);
             }
+        }
+    }
+
+    /// Lets a part here ask for all parts there.
+    ///
+    /// # Panics
+    /// Panics if the question does not arrive at the gateway.
+    #[cfg(test)]
+    pub(super) fn ask_for_all(&self, session: &mut Session) {
+        session.update(&self.node);
+        let gate = session.gate.as_ref().map(Part::id);
+        assert!(gate.is_some_and(|gate| self.here.sender(gate).command(LIST).send(&[]).is_ok()));
+        self.here.flush();
+        let began = Instant::now();
+        while session.questions.is_empty() {
+            assert!(began.elapsed() < SOON, "nobody asks");
+            self.turn(session);
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::bounds::{ANSWERS, LISTED, TEXT};
-use super::session::Session;
+use super::session::{Session, weight};
 use super::wire::{Head, Kind, MORE, command};
 use crate::error::SendError;
 use crate::node::{Node, NodeEngine};
@@ -22,8 +22,8 @@ const UNSEEN: Duration = Duration::from_secs(1);
 pub(super) struct Question {
     asker: Target,
     since: Instant,
-    /// Bytes of addresses received in answer.
-    listed: usize,
+    /// Bytes received in answer, heads included.
+    listed: u64,
 }
 
 impl Question {
@@ -98,7 +98,8 @@ impl Session {
     /// Takes some of the addresses in the other cluster.
     pub(super) fn tell_some(&mut self, head: &Head, bytes: &[u8]) {
         let Some(question) = self.questions.get_mut(&head.length) else { return };
-        question.listed += bytes.len();
+        // A piece without bytes takes memory as well.
+        question.listed += weight(bytes.len());
         let (asker, is_too_much) = (question.asker, question.listed > LISTED || bytes.len() > MOST);
         let number = if head.flags & MORE != 0 { command::SOME } else { command::LISTED };
         if number == command::LISTED || is_too_much {

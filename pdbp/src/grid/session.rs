@@ -406,6 +406,11 @@ impl Session {
 
     /// Gives messages of this cluster that could not be handed on back to their senders.
     fn return_to_senders(&mut self, node: &Node, delivery: &Delivery) {
+        // The other cluster has messages only of parts that it has heard of. One without a name may count as gone by now.
+        let origin = Target::from_bits(delivery.head.origin);
+        if !origin.is_some_and(|origin| origin.is_nameless() || self.announced.contains(origin.to_bits())) {
+            return;
+        }
         let is_known = self.proxies.contains_key(&delivery.head.dest);
         let Ok(proxy) = self.proxy(node, delivery.head.dest, false) else { return };
         // The proxy of a part that has gone in the meantime is removed again.

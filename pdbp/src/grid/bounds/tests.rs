@@ -166,6 +166,35 @@ fn parts_that_the_other_cluster_was_not_told_of_get_nothing_from_it() {
     assert_eq!(session.announced.len(), 3);
 }
 
+/// What comes back is a command to a part, which it may not expect.
+#[test]
+fn parts_that_the_other_cluster_was_not_told_of_get_nothing_back_from_it() {
+    let stage = Stage::new().unwrap();
+    let back = |to: usize| {
+        let origin = stage.known()[to];
+        frame(Head { length: 3, count: 1, origin, dest: 7, ..Head::new(Kind::Return) }, b"boo")
+    };
+    let mut session = stage.session();
+    assert!(stage.say(&mut session, &back(1)));
+    assert!(session.proxies.is_empty(), "it is about to be sent");
+    let mut session = begun(&stage);
+    assert!(stage.say(&mut session, &back(1)));
+    assert_eq!(session.proxies.len(), 1);
+}
+
+/// Each piece waits for the asker, whether it has bytes or not.
+#[test]
+fn an_answer_in_ever_more_empty_pieces_ends_somewhere() {
+    let stage = Stage::new().unwrap();
+    let mut session = begun(&stage);
+    stage.ask_for_all(&mut session);
+    let piece = Head { flags: MORE, ..Head::new(Kind::Listed) };
+    for _ in 0..1_000_000 {
+        session.tell_some(&piece, &[]);
+    }
+    assert!(session.questions.is_empty() && session.answers.len() < 300_000, "{}", session.answers.len());
+}
+
 /// The node has 64 places, five of them taken.
 #[test]
 fn senders_that_are_invented_leave_places_free() {
