@@ -18,6 +18,7 @@ mod primitives {
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 
 use counted::{Last, Shareable};
@@ -53,6 +54,28 @@ fn a_reader_gets_all_in_order_and_the_writer_no_more_room_than_there_is() {
         }
         writer.join().unwrap();
         assert!(ring.is_empty());
+    });
+}
+
+/// As a notice that a node has failed stands between what came before, and what its next session brings.
+#[test]
+fn what_the_writer_says_before_it_puts_a_value_in_is_heard_before_that_is_taken() {
+    loom::model(|| {
+        let shared = Arc::new((Ring::new(2), AtomicBool::new(false)));
+        let writer = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let (ring, notice) = &*shared;
+                notice.store(true, Ordering::Release);
+                // SAFETY: this thread alone puts values in.
+                assert!(unsafe { ring.push(()) }.is_ok());
+            })
+        };
+        let (ring, notice) = &*shared;
+        // SAFETY: this thread alone takes values.
+        let taken = unsafe { ring.pop_unless(|| notice.load(Ordering::Relaxed)) };
+        assert!(taken.is_none(), "the notice was there first");
+        writer.join().unwrap();
     });
 }
 

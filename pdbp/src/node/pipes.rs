@@ -84,13 +84,15 @@ impl Pipe {
     /// meanwhile.
     #[inline]
     pub(crate) unsafe fn pull(&self) -> Option<Arrival> {
-        if self.has_notices.load(Ordering::Relaxed)
-            && let Some(notice) = self.due_notice()
-        {
-            return Some(notice);
-        }
+        let mut notice = None;
+        // Pairs with the stores of `true`, which come before the deliveries behind a notice.
+        let is_noticed = || {
+            notice = if self.has_notices.load(Ordering::Relaxed) { self.due_notice() } else { None };
+            notice.is_some()
+        };
         // SAFETY: only the part does so (contract).
-        unsafe { self.normal.pop() }.map(Arrival::Piece)
+        let delivery = unsafe { self.normal.pop_unless(is_noticed) };
+        notice.or(delivery.map(Arrival::Piece))
     }
 
     /// The first notice, once all deliveries before it have been taken.

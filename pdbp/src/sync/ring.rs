@@ -70,9 +70,21 @@ impl<T> Ring<T> {
     /// No other thread may be in this function, and the caller must see everything done in it before.
     #[inline]
     pub(crate) unsafe fn pop(&self) -> Option<T> {
+        // SAFETY: as above.
+        unsafe { self.pop_unless(|| false) }
+    }
+
+    /// As [`pop`](Self::pop), unless `other` returns `true`. It sees everything that the writer had done before it put the value in: what
+    /// precedes the value is not missed.
+    ///
+    /// # Safety
+    /// As there; and `other` must not take anything from the queue.
+    #[inline]
+    pub(crate) unsafe fn pop_unless(&self, other: impl FnOnce() -> bool) -> Option<T> {
         let number = self.taken.0.load(Ordering::Relaxed);
         // Pairs with the store in `push`, which follows the write of the value.
-        if number == self.put.0.load(Ordering::Acquire) {
+        let is_empty = number == self.put.0.load(Ordering::Acquire);
+        if other() || is_empty {
             return None;
         }
         let place = self.place(number)?;
