@@ -11,7 +11,7 @@
 //!  gate of node 0 ──Command 5: part──▶ poll of node i: they go on
 //! ```
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -27,6 +27,9 @@ use crate::part::Target;
 /// Name of the part that receives the gateway's commands. Programs must not use it.
 pub(crate) const NAME: &str = "pdbp.flow";
 
+/// Replies that may wait about parts that this node does not know: those of a gateway that is just registering or freeing them.
+const UNKNOWN: usize = 1024;
+
 /// A node's end of the flow control.
 pub(crate) struct Flow {
     part: PartId,
@@ -40,8 +43,8 @@ pub(crate) struct Flow {
 struct State {
     /// Parts that nothing may be sent to.
     stopped: BTreeSet<Target>,
-    /// Replies, with their destinations.
-    answers: VecDeque<(PartId, [u8; 8])>,
+    /// Replies by the parts that they are about, with their destinations.
+    answers: BTreeMap<Target, PartId>,
 }
 
 impl Flow {
@@ -93,13 +96,21 @@ impl Flow {
                 let (Some(part), Some(gate)) = (part, PartId::new(source, train.source_part())) else {
                     continue;
                 };
+                // A gateway speaks of its own proxies; others have none.
+                if part.node() != source {
+                    continue;
+                }
                 match train.command() {
                     command::STOP => {
+                        let is_known = engine.part(part).is_some();
+                        if !is_known && state.answers.len() >= UNKNOWN {
+                            continue;
+                        }
                         // Entries left by a gateway that has gone without a farewell.
                         state.stopped.retain(|part| engine.has_part(*part));
                         state.stopped.insert(part);
                         shared.require_target_checks();
-                        state.answers.push_back((gate, bits));
+                        state.answers.insert(part, gate);
                     }
                     command::GO => {
                         state.stopped.remove(&part);
@@ -114,13 +125,13 @@ impl Flow {
         }
         pipe.forget_notices();
         let mut blocks = 0;
-        while let Some((gate, bits)) = state.answers.front() {
-            match self.answer(engine, *gate, bits) {
+        while let Some(answer) = state.answers.first_entry() {
+            match self.answer(engine, *answer.get(), &answer.key().to_bits().to_le_bytes()) {
                 Err(OpenError::WouldBlock) => break,
                 // A part that has gone needs no reply.
                 sent => blocks += u32::from(sent.is_ok()),
             }
-            state.answers.pop_front();
+            answer.remove();
         }
         self.wanted.store(!state.answers.is_empty(), Ordering::Relaxed);
         blocks
@@ -133,5 +144,37 @@ impl Flow {
         let _ = block.push(route, bits);
         engine.submit(block);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::Cluster;
+    use crate::error::SendError;
+
+    /// Any process of the cluster can send such commands, and need not take the replies.
+    #[test]
+    fn who_takes_no_replies_does_not_fill_the_memory_of_others() {
+        let cluster = Cluster::builder().nodes(2).block_bytes(1024).set("grid", "east").start().unwrap();
+        let (node, other) = (cluster.node(0).unwrap(), cluster.node(1).unwrap());
+        let part = other.register("part", PartKind::Cpu).unwrap();
+        let flow = node.shared.flow.as_ref().unwrap();
+        let to = part.find(&format!("{NAME}@node0"), Duration::from_secs(60)).unwrap();
+        let began = Instant::now();
+        for number in 0..20_000 {
+            let about = part.id().in_generation(number).to_bits();
+            while part.sender(to).no_wait().command(command::STOP).send(&about.to_le_bytes())
+                == Err(SendError::WouldBlock)
+            {
+                assert!(began.elapsed() < Duration::from_secs(60), "it reads nothing");
+                std::thread::yield_now();
+            }
+        }
+        // The commands of a block are read before any is answered.
+        let waiting = flow.state().answers.len();
+        assert!(waiting <= UNKNOWN + 64, "{waiting} replies wait");
     }
 }
