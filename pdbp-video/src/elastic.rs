@@ -198,6 +198,12 @@ pub fn measure(
                 continue;
             }
         };
+        if clip.source().is_some() {
+            total
+                .faults
+                .push(format!("{}: a live source, which only pdbp-video watches; give files", clip.name()));
+            continue;
+        }
         while bytes > 0 && bytes + clip.data().len() > WINDOW {
             bytes -= finish(pending.pop_front(), table, &mut total)?;
             progress(&total);
@@ -265,6 +271,25 @@ mod tests {
         assert_eq!(apart.iter().map(scores).collect::<Vec<_>>(), whole);
         assert!(pieces.iter().all(|piece| piece.scores.iter().skip(1).all(|(_, change)| change.is_some())));
         assert_eq!(apart.len(), clip.index().pictures.len());
+    }
+
+    /// It has no pieces: it counted as a clip that was measured, of no pictures.
+    #[test]
+    fn a_live_source_is_refused_and_the_others_are_measured() {
+        let source = crate::clips::load(&["rtsp://127.0.0.1/one"]).clips.remove(0);
+        let clips = [source, Clip::new("x", BUNDLED[0].data).unwrap()];
+        let mut program = Program::new("clips");
+        let kinds = kinds(&mut program, Codec::default());
+        let (mut table, mut total) = (Vec::new(), Total::default());
+        program
+            .run(|tasks| {
+                total = measure(tasks, kinds, clips.map(Ok), &mut table, |_| {})?;
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(total.clips, 1);
+        let [fault] = &total.faults[..] else { panic!("{:?}", total.faults) };
+        assert!(fault.starts_with("rtsp://127.0.0.1/one: a live source"), "{fault}");
     }
 
     #[test]
