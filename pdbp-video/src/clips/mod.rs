@@ -277,7 +277,9 @@ fn list_directory(path: &Path) -> Vec<Result<PathBuf, ClipError>> {
             Err(source) => refused.push(Err(ClipError::Unreadable { path: directory, source })),
         }
     }
-    files.retain(|file| has_extension(file, &extensions()));
+    // Reading a pipe would wait for whoever writes to it. What cannot be looked at is reported when it is read.
+    let is_file = |file: &PathBuf| fs::metadata(file).map_or(true, |of| of.is_file());
+    files.retain(|file| has_extension(file, &extensions()) && is_file(file));
     files.sort();
     if files.is_empty() {
         refused.push(Err(ClipError::EmptyDirectory { path: path.to_path_buf() }));

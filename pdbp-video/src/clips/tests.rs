@@ -148,3 +148,21 @@ proptest! {
         let _ = demux::h264_tracks(&damaged);
     }
 }
+
+/// Reading one would wait for whoever writes to it, for ever if nobody does.
+#[cfg(unix)]
+#[test]
+fn pipes_in_a_folder_are_left_out() {
+    use std::os::unix::net::UnixListener;
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a.h264"), BUNDLED[0].data).unwrap();
+    let _socket = UnixListener::bind(folder.path().join("b.h264")).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(folder.path().join("c.ts")).status().unwrap();
+    assert!(made.success());
+    std::os::unix::fs::symlink("nowhere", folder.path().join("d.mp4")).unwrap();
+    let listed: Vec<_> = list(&[folder.path()]).into_iter().map(Result::unwrap).collect();
+    let names: Vec<_> = listed.iter().map(|file| file.file_name().unwrap().to_str().unwrap()).collect();
+    assert_eq!(names, ["a.h264", "d.mp4"]);
+    let loaded = load(&[folder.path()]);
+    assert_eq!((loaded.clips.len(), loaded.refused.len()), (1, 1), "{:?}", loaded.refused);
+}
