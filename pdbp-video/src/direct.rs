@@ -41,6 +41,18 @@ pub fn run(
             worker.follow(codec, streams, share, shares);
         }
     }
+    work(workers, streams, plan, codec, clock, observer)
+}
+
+/// Runs all passes, or ends with that in which a worker has failed.
+fn work(
+    mut workers: Vec<Worker>,
+    streams: &Streams,
+    plan: Plan,
+    codec: Codec,
+    clock: RunClock,
+    observer: &dyn Observer,
+) -> Result<Outcome, PipelineError> {
     let reel = if plan.mode == Mode::Replay { Reel::record(codec, streams.clips()) } else { Reel::default() };
     let pool = Pool::new(vec![streams.share(0, 1)]);
     let mut outcome = Outcome { mode: plan.mode, streams: streams.count(), ..Outcome::default() };
@@ -59,15 +71,14 @@ pub fn run(
         }
         report(observer, &outcome, before);
         observer.pass(&outcome.end_pass(PassTime { start_ns, end_ns: clock.now_ns() }));
+        for Worker { number, error, .. } in &workers {
+            if let Some(error) = error {
+                return Err(PipelineError { part: format!("worker{number}"), reason: error.to_string() });
+            }
+        }
     }
     outcome.work.total_ns = process_cpu_ns() - cpu;
     for mut worker in workers {
-        if let Some(error) = worker.error {
-            return Err(PipelineError {
-                part: format!("worker{}", worker.number),
-                reason: error.to_string(),
-            });
-        }
         outcome.work += worker.work;
         outcome.notes.extend(worker.handover.scorer.take_note());
         for (name, frames) in worker.handover.scorer.shares() {
@@ -190,6 +201,9 @@ impl Worker {
     /// Shows what live sources have sent. Returns how many pictures.
     fn poll_live(&mut self, streams: &Streams, followers: &mut [(StreamNo, Follower)], pass: u32) -> usize {
         let mut found = 0;
+        if self.error.is_some() {
+            return found;
+        }
         for (stream, follower) in followers {
             let Some((clip, source)) = streams.live(*stream) else { continue };
             for _ in 0..source.waiting() {
@@ -328,6 +342,29 @@ mod tests {
         let faults: Vec<_> = outcome.faults.iter().map(|fault| fault.stream).collect();
         assert_eq!(faults, [StreamNo(0)]);
         assert_eq!(pictures(&outcome), [(0, 1, 0), (0, 2, 30), (0, 3, 30)]);
+    }
+
+    /// All passes went on, for days over live sources, whose results then were given up.
+    #[test]
+    fn a_run_ends_with_the_pass_in_which_a_worker_fails() {
+        use core::sync::atomic::{AtomicU32, Ordering};
+
+        #[derive(Default)]
+        struct Passes(AtomicU32);
+        impl Observer for Passes {
+            fn pass(&self, _: &crate::outcome::PassEnd) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let streams = Streams::new(bundled().clips, 4);
+        let (plan, codec, clock) = (plan(Mode::Sample, 5), Codec::default(), RunClock::start());
+        let mut workers: Vec<_> =
+            (0..2).map(|number| Worker::new(number, plan.mode, codec, &Place::cpu(), clock)).collect();
+        workers[1].error = Some(ScoreError::Device { device: "GPU 0".into(), reason: "it is lost".into() });
+        let passes = Passes::default();
+        let error = work(workers, &streams, plan, codec, clock, &passes).unwrap_err();
+        assert!(error.to_string().starts_with("worker1: GPU 0: it is lost"), "{error}");
+        assert_eq!(passes.0.load(Ordering::Relaxed), 1);
     }
 
     #[test]
