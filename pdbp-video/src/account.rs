@@ -77,12 +77,14 @@ impl Work {
 }
 
 impl AddAssign for Work {
+    /// Adds up to what a number holds: other processes may send any numbers.
     fn add_assign(&mut self, other: Self) {
-        self.decode_ns += other.decode_ns;
-        self.decoded += other.decoded;
-        self.analyse_ns += other.analyse_ns;
-        self.analysed += other.analysed;
-        self.total_ns += other.total_ns;
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+        add(&mut self.decode_ns, other.decode_ns);
+        add(&mut self.decoded, other.decoded);
+        add(&mut self.analyse_ns, other.analyse_ns);
+        add(&mut self.analysed, other.analysed);
+        add(&mut self.total_ns, other.total_ns);
     }
 }
 

@@ -293,7 +293,7 @@ impl Outcome {
                 self.past.tallies.get_mut(stream).zip(self.past.pictures.get_mut(stream))
             {
                 tally.add(id.frame, record.sight());
-                *pictures = (pictures.0 + 1, id.pass + 1);
+                *pictures = (pictures.0 + 1, id.pass.saturating_add(1));
             }
             self.past.frames[record.class() as usize] += 1;
         }
@@ -308,7 +308,10 @@ impl Outcome {
     pub(crate) fn carried(&mut self, more: Traffic) {
         let same = |have: &&mut Traffic| (have.pass, have.from, have.to) == (more.pass, more.from, more.to);
         match self.traffic.iter_mut().rev().take_while(|have| have.pass == more.pass).find(same) {
-            Some(have) => (have.frames, have.bytes) = (have.frames + more.frames, have.bytes + more.bytes),
+            Some(have) => {
+                have.frames = have.frames.saturating_add(more.frames);
+                have.bytes = have.bytes.saturating_add(more.bytes);
+            }
             None => self.traffic.push(more),
         }
     }
@@ -320,7 +323,8 @@ impl Outcome {
         for &Traffic { from, to, frames, bytes, .. } in &self.traffic {
             let pair = pairs.entry((from, to));
             let pair = pair.or_insert(PairSummary { from, to, frames: 0, bytes: 0, seconds });
-            (pair.frames, pair.bytes) = (pair.frames + frames, pair.bytes + bytes);
+            pair.frames = pair.frames.saturating_add(frames);
+            pair.bytes = pair.bytes.saturating_add(bytes);
         }
         pairs.into_values().collect()
     }
@@ -337,7 +341,7 @@ impl Outcome {
         for id in self.arrivals.iter().map(|arrival| arrival.record.id()) {
             if let Some(state) = states.get_mut(id.stream.0 as usize) {
                 state.pictures += 1;
-                state.silent = passes.saturating_sub(id.pass + 1);
+                state.silent = passes.saturating_sub(id.pass.saturating_add(1));
             }
         }
         for fault in &self.faults {

@@ -66,6 +66,27 @@ fn what_is_dropped_of_a_long_run_is_counted_all_the_same() {
     assert_eq!(outcome.tallies().iter().map(|tally| tally.black).collect::<Vec<_>>(), [50, 10]);
 }
 
+/// They come from other processes, which may send any.
+#[test]
+fn numbers_of_other_processes_are_added_up_to_what_a_number_holds() {
+    let mut outcome = Outcome { streams: 1, mode: Mode::Live, ..Outcome::default() };
+    let most = Work { decode_ns: u64::MAX, decoded: 1, analyse_ns: 2, analysed: u64::MAX, total_ns: 3 };
+    outcome.work += most;
+    outcome.work += most;
+    assert_eq!(
+        (outcome.work.decode_ns, outcome.work.decoded, outcome.work.analysed),
+        (u64::MAX, 2, u64::MAX)
+    );
+    for pass in [0, 0, 1] {
+        outcome.carried(Traffic { pass, from: 0, to: 1, frames: 1, bytes: u64::MAX });
+    }
+    let pairs = outcome.pairs();
+    assert_eq!((pairs.len(), pairs[0].frames, pairs[0].bytes), (1, 3, u64::MAX));
+    outcome.arrivals = vec![arrival(0, u32::MAX), arrival(0, 0), arrival(0, u32::MAX)];
+    outcome.forget(2);
+    assert_eq!((outcome.sources()[0].pictures, outcome.sources()[0].silent), (3, 0));
+}
+
 #[test]
 fn percentiles_follow_the_nearest_rank() {
     let values: Vec<u64> = (1..=100).collect();

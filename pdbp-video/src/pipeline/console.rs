@@ -312,7 +312,8 @@ fn take_share(message: &[u8], shares: &mut BTreeMap<String, u64>) -> Result<(), 
     let (frames, name) =
         message.split_first_chunk().ok_or_else(|| format!("a share of frames of {} bytes", message.len()))?;
     let name = String::from_utf8_lossy(name).into_owned();
-    *shares.entry(name).or_default() += u64::from_le_bytes(*frames);
+    let share = shares.entry(name).or_default();
+    *share = share.saturating_add(u64::from_le_bytes(*frames));
     Ok(())
 }
 

@@ -97,7 +97,8 @@ fn pairs(outcome: &Outcome) -> Vec<[String; 4]> {
     }
     if pairs.len() > 1 {
         let number = pairs.len() as u64;
-        let (frames, bytes) = pairs.iter().fold((0, 0), |(f, b), pair| (f + pair.frames, b + pair.bytes));
+        let sum = |of: fn(&PairSummary) -> u64| pairs.iter().map(of).fold(0, u64::saturating_add);
+        let (frames, bytes) = (sum(|pair| pair.frames), sum(|pair| pair.bytes));
         let rate = pairs.iter().map(PairSummary::megabits_per_second).sum::<f64>() / number as f64;
         lines.push(line("mean of a pair".into(), frames / number, bytes as f64 / number as f64, rate));
     }
