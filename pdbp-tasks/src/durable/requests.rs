@@ -13,6 +13,8 @@ use crate::wire::{Answer, By, Bytes, Chunk, Down, Inputs, JobStatus, Name, Reque
 const MOST: usize = 4096;
 /// The most holds in an answer.
 const SPANS: usize = 4096;
+/// The most bytes of a job's name: it is for people, and in each answer with the progress.
+const NAME: usize = 4096;
 /// How many of a job's latest retry requests are remembered, to recognise repetitions.
 const ASKED: usize = 16;
 
@@ -97,7 +99,7 @@ impl Durable {
         }
         let job = self.next_job;
         self.next_job += 1;
-        let record = JobRecord { nonce, name, ..JobRecord::default() };
+        let record = JobRecord { nonce, name: shortened(name), ..JobRecord::default() };
         self.changes.push(Change::NextJob(self.next_job));
         self.record_job(job, &record);
         self.nonces.insert(nonce, job);
@@ -366,6 +368,17 @@ fn added_before(job: u32, batch: &Batch, first: u64, chunks: &[Chunk]) -> Answer
         next += chunk.inputs.len();
     }
     Answer::Done(next)
+}
+
+/// The beginning of a name that is too long.
+fn shortened(mut name: String) -> String {
+    if name.len() > NAME {
+        let end = (0..=NAME).rfind(|end| name.is_char_boundary(*end)).unwrap_or(0);
+        name.truncate(end);
+        name.push('…');
+        name.shrink_to_fit();
+    }
+    name
 }
 
 fn no_job(job: u32) -> Answer {

@@ -109,7 +109,7 @@ pub enum Request {
         fingerprint: u64,
         /// A number that no other job has.
         nonce: u128,
-        /// A name for people.
+        /// A name for people, of which the first 4 KiB are kept.
         name: String,
     },
     /// Adds tasks.

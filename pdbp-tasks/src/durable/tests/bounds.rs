@@ -295,3 +295,17 @@ fn jobs_with_more_tasks_than_can_be_counted_are_shown() {
     let seen = durable.seen();
     assert_eq!((seen.jobs.len(), seen.queued), (3, u64::MAX));
 }
+
+/// Each answer to a client that asks for the progress has the names of all jobs.
+#[test]
+fn of_a_long_name_the_beginning_is_kept() {
+    let (mut store, mut durable) = begun();
+    let names = ["short".to_owned(), "\u{e4}".repeat(1 << 20)];
+    for (nonce, name) in names.into_iter().enumerate() {
+        ask(&mut durable, Request::Begin { fingerprint: world::FINGERPRINT, nonce: nonce as u128, name });
+    }
+    sync(&mut store, &mut durable);
+    let kept = store.load().jobs.into_iter().map(|(_, job)| job.name).collect::<Vec<_>>();
+    assert_eq!(kept[0], "short");
+    assert!(kept[1].len() < 5000 && kept[1].ends_with("\u{e4}\u{2026}"), "{}", kept[1].len());
+}
