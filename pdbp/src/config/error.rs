@@ -98,7 +98,11 @@ impl fmt::Display for ConfigError {
                  it, or lower `block_bytes`, `initial_blocks` or `nodes`"
             ),
             Self::Memory { bytes } => {
-                write!(f, "cannot allocate {bytes} bytes for blocks; lower `memory_bytes`")
+                write!(
+                    f,
+                    "cannot allocate {bytes} bytes for blocks; lower `memory_bytes`, or, where that is 0, `block_bytes`, \
+                     `initial_blocks` or `nodes`"
+                )
             }
         }
     }
