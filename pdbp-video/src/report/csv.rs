@@ -28,7 +28,7 @@ fn seconds_since(origin: u64, at_ns: u64) -> f64 {
 
 /// A text field: quoted if it needs to be.
 pub(crate) fn text(field: &str) -> String {
-    if field.contains([',', '"', '\n']) {
+    if field.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", field.replace('"', "\"\""))
     } else {
         field.to_owned()

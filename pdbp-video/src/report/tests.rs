@@ -75,6 +75,15 @@ fn csv_files_have_a_line_per_item_and_quote_text() {
     assert!(files[4].1.ends_with("1,7,bbb_cif_blurred,\"cut, \"\"here\"\" <b>\"\n"), "{}", files[4].1);
 }
 
+/// Readers take a carriage return for the end of a line, too.
+#[test]
+fn names_with_line_breaks_are_one_field_of_a_line() {
+    for name in ["a\rb", "a\nb", "a,b"] {
+        assert_eq!(csv::text(name), format!("\"{name}\""));
+    }
+    assert_eq!(csv::text("a b"), "a b");
+}
+
 #[test]
 fn the_page_is_written_with_all_plots_and_nothing_unescaped() {
     let (streams, outcome) = run();
