@@ -161,6 +161,8 @@ pub(crate) struct Shared {
     pub(crate) interrupts: AtomicU64,
     /// Records when targets must be looked up again before anything is sent to them.
     pub(crate) recurrence: Recurrence,
+    /// Dropped parts that could not be freed in time, with their names.
+    pub(crate) unfreed: Mutex<Vec<(Target, String)>>,
     pub(super) lanes: Mutex<Vec<SharedLanes>>,
     /// When lanes were last scanned, in nanoseconds.
     pub(super) scanned: AtomicU64,
@@ -246,6 +248,7 @@ impl Shared {
             flushes: AtomicU64::new(0),
             interrupts: AtomicU64::new(0),
             recurrence: Recurrence::default(),
+            unfreed: Mutex::default(),
             lanes: Mutex::default(),
             scanned: AtomicU64::new(0),
             events: Events::default(),

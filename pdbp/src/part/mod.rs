@@ -23,7 +23,7 @@ mod train;
 mod waiting;
 
 use std::cell::{Cell, RefCell};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use pdbp_core::engine::LocalPart;
@@ -132,22 +132,30 @@ impl<S: Share> Part<S> {
         let shared = &node.shared;
         // PTA also has rows for monitors, which no setting counts.
         let parts = shared.settings.parts;
-        if part_count(&shared.engine()) >= parts {
+        let count = {
+            let mut engine = shared.engine();
+            free_dropped(&mut engine, shared);
+            part_count(&engine)
+        };
+        if count >= parts {
             return Err(RegisterError::TableFull { parts });
         }
         let waited = node.wait_for(
             timeout,
             "accepted the request to register a part",
-            |engine| match engine.register(name, kind) {
-                Err(pdbp_core::engine::RegisterError::Busy) => None,
-                // The part with that name is being dropped; the name is free once all nodes have forgotten it.
-                Err(pdbp_core::engine::RegisterError::Taken(_))
-                    if is_being_freed(engine, shared.id, name) =>
-                {
-                    None
+            |engine| {
+                free_dropped(engine, shared);
+                match engine.register(name, kind) {
+                    Err(pdbp_core::engine::RegisterError::Busy) => None,
+                    // The part with that name is being dropped; the name is free once all nodes have forgotten it.
+                    Err(pdbp_core::engine::RegisterError::Taken(_))
+                        if is_being_freed(engine, shared, name) =>
+                    {
+                        None
+                    }
+                    // Bound before anybody can know the name, so that no message finds the part without a pipe.
+                    other => Some(other.map(|id| (id, bind(engine, shared, id)))),
                 }
-                // Bound before anybody can know the name, so that no message finds the part without a pipe.
-                other => Some(other.map(|id| (id, bind(engine, shared, id)))),
             },
             |engine| engine.master().into_iter().collect(),
         );
@@ -168,6 +176,7 @@ impl<S: Share> Part<S> {
     pub(crate) fn attach(node: &Node) -> Result<Self, RegisterError> {
         use pdbp_core::engine::RegisterError as Refused;
         let shared = &node.shared;
+        free_dropped(&mut shared.engine(), shared);
         let waited = node.wait_for(
             shared.settings.timeout,
             "confirmed that this node has parts without a name",
@@ -368,6 +377,12 @@ fn is_internal(name: &str) -> bool {
     name == crate::monitor::NAME
 }
 
+/// Frees dropped parts that could not be freed in time, as far as that is possible by now.
+fn free_dropped(engine: &mut NodeEngine, shared: &node::Shared) {
+    let mut unfreed = shared.unfreed.lock().unwrap_or_else(PoisonError::into_inner);
+    unfreed.retain(|(part, _)| engine.free(*part).is_err());
+}
+
 /// Binds a pipe, cleared of what its previous part left.
 fn bind(engine: &mut NodeEngine, shared: &node::Shared, id: Target) -> Result<PipeId, RegisterError> {
     let pipe = engine.bind_pipe(id).map_err(RegisterError::Pipe)?;
@@ -377,9 +392,10 @@ fn bind(engine: &mut NodeEngine, shared: &node::Shared, id: Target) -> Result<Pi
     Ok(pipe)
 }
 
-fn is_being_freed(engine: &NodeEngine, node: NodeId, name: &str) -> bool {
-    let part = engine.lookup(node, name);
+fn is_being_freed(engine: &NodeEngine, shared: &node::Shared, name: &str) -> bool {
+    let part = engine.lookup(shared.id, name);
     part.is_some_and(|part| engine.local_part(part.id.local()) == LocalPart::Leaving)
+        || shared.unfreed.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|(_, of)| of == name)
 }
 
 impl<S: Share> Drop for Part<S> {
@@ -397,15 +413,22 @@ impl<S: Share> Drop for Part<S> {
             }
             shared.poll_with(&mut engine);
         }
-        // The master may be busy; a part that cannot be freed in this time stays in the tables.
+        // The master may be busy, or there is none; a part that cannot be freed in this time is freed when the node adds another one.
         let began = Instant::now();
         let free = || {
             let left = FREEING.saturating_sub(began.elapsed());
             let missing = "accepted the request to free a part";
             self.node.wait_for(left, missing, |engine| engine.free(self.id).ok(), |_| Vec::new())
         };
-        // An interrupt is not meant for this wait.
-        while matches!(free(), Err(WaitFailure::Interrupted)) {}
+        loop {
+            match free() {
+                Ok(()) => return,
+                // Not meant for this wait.
+                Err(WaitFailure::Interrupted) => {}
+                Err(WaitFailure::Timeout(_)) => break,
+            }
+        }
+        shared.unfreed.lock().unwrap_or_else(PoisonError::into_inner).push((self.id, self.name.clone()));
     }
 }
 
@@ -415,5 +438,29 @@ impl<S: Share> std::fmt::Debug for Part<S> {
             "" => write!(f, "Part({})", self.id),
             name => write!(f, "Part({name}@{})", self.node.name()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Cluster;
+
+    /// The master accepts the part when nobody waits for that any more.
+    #[test]
+    fn a_part_that_was_given_up_while_the_master_was_silent_does_not_keep_its_name() {
+        let cluster = Cluster::builder().nodes(2).set("timeout_ms", "300").start().unwrap();
+        let [master, node] = [0, 1].map(|n| cluster.node(n).unwrap());
+        let silent = master.shared.engine();
+        assert!(node.register("part", PartKind::Cpu).is_err());
+        drop(silent);
+        let began = Instant::now();
+        while !node.parts().contains(&"part@node1".to_owned()) {
+            assert!(began.elapsed() < Duration::from_secs(60), "it is never accepted");
+            std::thread::yield_now();
+        }
+        let part = node.register("part", PartKind::Cpu).unwrap();
+        assert_eq!(node.lookup("part@node1").unwrap(), part.id());
+        assert!(node.shared.unfreed.lock().unwrap().is_empty());
     }
 }
