@@ -279,7 +279,8 @@ pdbp_status pdbp_wait(pdbp_part *part, uint32_t interest, pdbp_target to, pdbp_n
 
 /* For event loops over poll, epoll or a library. *fd becomes readable when something has come since pdbp_arm found nothing; it is closed with
  * the part, and must not be read. pdbp_arm checks for what pdbp_wait waits for: PDBP_DONE if something is ready, to be taken before the next call;
- * PDBP_WOULD_BLOCK if not, and the descriptor is armed. It flushes the part. The node must be polled meanwhile, by
+ * PDBP_WOULD_BLOCK if not, and the descriptor is armed. In the first 50 to 400 us of a wait it is also readable when it is time to poll again, by
+ * pdbp_arm: waking a thread takes longer than most answers. pdbp_arm flushes the part. The node must be polled meanwhile, by
  * its own thread (the setting progress = "thread") or the host (pdbp_poll, with "host"); "inline" gets PDBP_E_SETTINGS. */
 pdbp_status pdbp_fd(pdbp_part *part, int *fd);
 pdbp_status pdbp_arm(pdbp_part *part, uint32_t interest, pdbp_target to, uint32_t *ready_or_null);

@@ -3,17 +3,18 @@
 use std::fmt;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::task::{Context, Wake, Waker};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, RawWakerVTable, Wake, Waker};
 
 /// A file descriptor that becomes readable when something that a part was polled for has arrived: for event loops over `poll`,
 /// `epoll` or `kqueue`. It can serve any number of parts and streams. It is the reading end of a pipe that holds at most one byte.
 /// Nobody else may read from it.
 ///
 /// Clear it, poll with its [`context`](Self::context) until everything is pending, and then wait for it: whatever arrives after a
-/// call has returned pending makes it readable, even before the wait has begun. See [`Part::poll_recv`](crate::Part::poll_recv) for
-/// the calls, and for which thread must poll the node.
+/// call has returned pending makes it readable, even before the wait has begun. In the first 50 to 400 µs of a part's wait it may also be
+/// readable because it is time to poll again: waking a thread takes longer than most answers. See
+/// [`Part::poll_recv`](crate::Part::poll_recv) for the calls, and for which thread must poll the node.
 ///
 /// ```
 /// use pdbp::{Cluster, PartKind, WakeFd};
@@ -43,6 +44,14 @@ pub struct WakeFd {
     waker: Waker,
 }
 
+/// Distinguishes wakers of descriptors from others.
+static VTABLE: OnceLock<&'static RawWakerVTable> = OnceLock::new();
+
+/// Whether a waker is that of a [`WakeFd`], and not, say, one that an executor has wrapped around it.
+pub(crate) fn is_descriptor(waker: &Waker) -> bool {
+    VTABLE.get().is_some_and(|vtable| *vtable == waker.vtable())
+}
+
 struct PipeBell {
     reader: PipeReader,
     writer: PipeWriter,
@@ -65,7 +74,9 @@ impl WakeFd {
     pub fn new() -> io::Result<Self> {
         let (reader, writer) = io::pipe()?;
         let bell = Arc::new(PipeBell { reader, writer, state: AtomicU8::new(QUIET) });
-        Ok(Self { waker: Waker::from(Arc::clone(&bell)), bell })
+        let waker = Waker::from(Arc::clone(&bell));
+        VTABLE.get_or_init(|| waker.vtable());
+        Ok(Self { waker, bell })
     }
 
     /// The context for polls that are to make the descriptor readable.
@@ -129,6 +140,13 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize};
 
     use super::*;
+
+    #[test]
+    fn wakers_of_descriptors_are_recognised() {
+        let [first, second] = [0, 1].map(|_| WakeFd::new().unwrap());
+        assert!([&first, &second].iter().all(|waker| is_descriptor(waker.context().waker())));
+        assert!(!is_descriptor(Waker::noop()));
+    }
 
     #[test]
     fn threads_that_clear_at_the_same_time_take_one_byte() {

@@ -1,7 +1,7 @@
 //! Async calls of parts and streams: a call that finds nothing registers a waker, which is woken when something arrives.
 
 use std::future::poll_fn;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use super::inbox::Source;
@@ -11,6 +11,7 @@ use super::{Batch, HoldsPart, Message, Part, Ready, Segment, Share, StreamReader
 use crate::config::Progress;
 use crate::error::{RecvError, SendError};
 use crate::node::Awaited;
+use crate::wake_fd::is_descriptor;
 
 /// The error when a task would wait with nobody to wake it.
 trait NobodyPolls {
@@ -78,7 +79,7 @@ fn poll_or_wait<T, S: Share, R, E: NobodyPolls>(
     if this.shared().settings.progress == Progress::Inline {
         return Poll::Ready(Err(E::ERROR));
     }
-    if this.keeps_polling() {
+    if this.keeps_polling(cx.waker()) {
         cx.waker().wake_by_ref();
         return Poll::Pending;
     }
@@ -309,11 +310,22 @@ impl<S: Share> Part<S> {
 
     /// Whether a waiting task should poll once more, after the other tasks of its executor, before it sleeps. It polls as long as a waiting
     /// thread would, since waking takes longer than most answers.
-    fn keeps_polling(&self) -> bool {
-        let now = Instant::now();
-        let until = self.polls_until.get().unwrap_or_else(|| now + self.shared().polling(now));
-        self.polls_until.set(Some(until));
-        now < until
+    fn keeps_polling(&self, waker: &Waker) -> bool {
+        let (shared, now) = (self.shared(), Instant::now());
+        let Some(until) = self.polls_until.get() else {
+            let until = now + shared.polling(now);
+            self.polls_until.set(Some(until));
+            return now < until;
+        };
+        if now >= until || !is_descriptor(waker) {
+            return now < until;
+        }
+        // A loop over descriptors yields between its polls, as a waiting thread does: what it waits for may need its processor.
+        let (now, was_long) = shared.yield_now(now);
+        if was_long {
+            self.polls_until.set(Some(now));
+        }
+        !was_long && now < until
     }
 }
 

@@ -1,5 +1,6 @@
 //! Parts that wait in tasks, on minimal executors.
 
+mod descriptors;
 mod events;
 mod streams;
 
@@ -11,7 +12,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
-use pdbp::{Cluster, Interest, Part, PartKind, Progress, RecvError, SendError, Shared, StreamReader, WakeFd};
+use pdbp::{Cluster, Interest, Part, PartKind, Progress, RecvError, SendError, Shared, StreamReader};
 
 use crate::{SOON, clusters, find, part, small, small_builder};
 
@@ -409,50 +410,6 @@ fn whoever_selects_loses_nothing() {
 
 fn find_a(part: &Part<Shared>) -> pdbp::Target {
     part.lookup("a@node0").unwrap()
-}
-
-#[test]
-fn a_descriptor_is_readable_for_whatever_comes() {
-    const MESSAGES: u64 = 2_000;
-    let cluster = small(3, Progress::Thread);
-    let parts = [1, 2].map(|n| part(&cluster.node(n).unwrap(), "reader"));
-    let waker = WakeFd::new().unwrap();
-    thread::scope(|scope| {
-        let node = cluster.node(0).unwrap();
-        scope.spawn(move || {
-            let sender = part(&node, "sender");
-            let to = ["reader@node1", "reader@node2"].map(|name| find(&sender, name));
-            for number in 0..MESSAGES {
-                sender.send_value(to[number as usize % 2], &number).unwrap();
-                if number % 7 == 0 {
-                    sender.flush();
-                }
-            }
-            sender.flush();
-            sender.recv_timeout(SOON).unwrap();
-        });
-        let mut got = [0; 2];
-        while got.iter().sum::<u64>() < MESSAGES {
-            waker.clear();
-            for (part, got) in parts.iter().zip(&mut got) {
-                while let Poll::Ready(message) = part.poll_recv(&mut waker.context()) {
-                    let message = message.unwrap();
-                    *got += 1;
-                    if message.value() == Some(MESSAGES - 1) || message.value() == Some(MESSAGES - 2) {
-                        assert_eq!(*got, MESSAGES / 2);
-                    }
-                }
-            }
-            if got.iter().sum::<u64>() < MESSAGES {
-                let mut waits = [rustix::event::PollFd::new(&waker, rustix::event::PollFlags::IN)];
-                let soon = rustix::event::Timespec { tv_sec: SOON.as_secs() as i64, tv_nsec: 0 };
-                assert_eq!(rustix::event::poll(&mut waits, Some(&soon)).unwrap(), 1, "after {got:?}");
-            }
-        }
-        let back = parts[0].lookup("sender@node0").unwrap();
-        parts[0].send(back, b"all").unwrap();
-        parts[0].flush();
-    });
 }
 
 #[test]

@@ -157,6 +157,21 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// Yields, and learns from it. Takes the time, and returns that afterwards and whether another program computes on this processor.
+    pub(crate) fn yield_now(&self, before: Instant) -> (Instant, bool) {
+        thread::yield_now();
+        let now = Instant::now();
+        let took = now.duration_since(before);
+        let was_long = !self.crowded && took >= policy::LONG_YIELD;
+        if was_long {
+            let now = now.duration_since(self.learned_policy.epoch);
+            self.learned_policy.learn(|policy| policy.yielded(now, took));
+        }
+        (now, was_long)
+    }
+}
+
 /// A waiting thread: how long it has waited, and how.
 pub(crate) struct Waiter {
     timeout: Duration,
@@ -342,13 +357,9 @@ impl Waiter {
     }
 
     fn yield_now(&mut self, shared: &Shared) {
-        let before = self.now();
-        thread::yield_now();
-        let now = self.clock().read();
-        let took = now.duration_since(before);
-        if !self.crowded && took >= policy::LONG_YIELD {
-            let now = now.duration_since(shared.learned_policy.epoch);
-            shared.learned_policy.learn(|policy| policy.yielded(now, took));
+        let (now, was_long) = shared.yield_now(self.now());
+        self.clock().now = now;
+        if was_long {
             // If nothing has arrived meanwhile, polling on is no use either.
             (self.processors, self.polling) = (Processors::Contended, Duration::ZERO);
         }

@@ -1,6 +1,6 @@
 //! Tasks that wait for the events of a node.
 
-use pdbp::{Event, NodeId, WaitError};
+use pdbp::{Event, NodeId, WaitError, WakeFd};
 
 use super::*;
 use crate::BRIEFLY;
