@@ -298,8 +298,8 @@ mod tests {
         let cluster = Cluster::local(1).unwrap();
         let (node, queue) = (&cluster.nodes()[0], &cluster.nodes()[0].shared.events.program);
         let pauses = AtomicUsize::new(0);
-        // Another thread sleeps on the node's bell.
-        let _leader = node.shared.leader.lock().unwrap();
+        // Another thread is the leader: this one, or the progress thread already.
+        let _leader = node.shared.leader.try_lock();
         thread::scope(|scope| {
             let waiting = scope.spawn(|| {
                 let pause = |waiter: &mut Waiter| {
