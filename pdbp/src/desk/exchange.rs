@@ -13,9 +13,10 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use super::bell::Bell;
 use super::envelope::CONTENT;
 use super::fault::{Code, Fault, Reason};
 use super::mailboxes::{Due, Mailboxes};
@@ -117,36 +118,9 @@ pub(super) struct Exchanges {
     last_check: Instant,
 }
 
-/// Wakes the server when something has arrived for an exchange.
-pub(super) struct Bell {
-    rung: AtomicBool,
-    waker: Arc<mio::Waker>,
-}
-
-impl Bell {
-    /// Rings for an event other than a message.
-    pub(super) fn ring(self: &Arc<Self>) {
-        self.wake_by_ref();
-    }
-}
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        // Pairs with the server's swap, after which it checks all exchanges.
-        if !self.rung.swap(true, Ordering::AcqRel) {
-            // Fails once the server is gone.
-            let _ = self.waker.wake();
-        }
-    }
-}
-
 impl Exchanges {
     pub(super) fn start(node: Node, waker: &Arc<mio::Waker>, done: Arc<Done>) -> std::io::Result<Self> {
-        let bell = Arc::new(Bell { rung: AtomicBool::new(false), waker: Arc::clone(waker) });
+        let bell = Arc::new(Bell::new(waker));
         let waker = Waker::from(Arc::clone(&bell));
         let registrar = Registrar::start(node.clone(), &bell)?;
         let mut exchanges = Self {
@@ -200,8 +174,7 @@ impl Exchanges {
     /// Advances all exchanges. Returns when it must be called again if nothing arrives before.
     pub(super) fn advance(&mut self, done: &mut Vec<(Ticket, Outcome)>) -> Option<Instant> {
         let now = Instant::now();
-        // Pairs with the swap of the bell, and precedes all checks: anything that arrives from now on rings again.
-        let mut is_due = self.bell.rung.swap(false, Ordering::AcqRel);
+        let mut is_due = self.bell.take_ring();
         // When the replies have been written, so that no client waits for it.
         if std::mem::take(&mut self.needs_renewal) {
             let spent = self.idle.iter_mut().filter(|idle| idle.is_spent);
@@ -211,7 +184,11 @@ impl Exchanges {
             self.attaching -= 1;
             match attached {
                 Ok(part) => self.idle.push_back(Idle { part, since: None, is_spent: false }),
-                Err(error) => self.refuse(&error.to_string(), done),
+                Err(error) => {
+                    let waits = |(order, ..): &(Order, Target, Instant)| order.from.is_none();
+                    let at = self.orders.iter().position(waits);
+                    self.refuse(at, &error.to_string(), done);
+                }
             }
         }
         while let Some((order, found)) = self.remote.next() {
@@ -398,13 +375,17 @@ impl Exchanges {
             }
         }
         while self.orders.front().is_some_and(|(.., began)| now >= *began + PATIENCE) {
-            self.refuse("all parts of the desk are busy", done);
+            let why = match self.orders.front() {
+                Some((Order { from: Some(_), .. }, ..)) => "its mailbox is sending another message",
+                _ => "all parts of the desk are busy",
+            };
+            self.refuse(Some(0), why, done);
         }
     }
 
-    /// Tells the client that has waited longest for a part of the desk that it will not get one.
-    fn refuse(&mut self, why: &str, done: &mut Vec<(Ticket, Outcome)>) {
-        if let Some((order, ..)) = self.orders.pop_front() {
+    /// Tells the client whose order is at this place that it will not get a part.
+    fn refuse(&mut self, at: Option<usize>, why: &str, done: &mut Vec<(Ticket, Outcome)>) {
+        if let Some((order, ..)) = at.and_then(|at| self.orders.remove(at)) {
             let why = format!("nothing was sent to {}: {why}; try again", order.address);
             done.push((order.ticket, Err(Fault::receiver(Reason::Busy, why))));
         }

@@ -74,7 +74,7 @@ pub(super) struct Mailboxes {
     waker: Waker,
     opening: Vec<Opening>,
     open: Vec<Mailbox>,
-    /// Whether a request has begun to wait.
+    /// Whether a request has begun to wait, or its mailbox has got its part back.
     is_asked: bool,
     done: Arc<Done>,
 }
@@ -181,7 +181,11 @@ impl Mailboxes {
     /// Takes a part back; frees it if its mailbox was closed meanwhile.
     pub(super) fn give_back(&mut self, registrar: &Registrar, address: &str, part: Part<Shared>) {
         match self.open.iter_mut().find(|mailbox| mailbox.address == address && mailbox.part.is_none()) {
-            Some(mailbox) => mailbox.part = Some(part),
+            Some(mailbox) => {
+                mailbox.part = Some(part);
+                // Its next message is to wake the server again.
+                self.is_asked |= mailbox.waiting.is_some();
+            }
             None => registrar.free(part),
         }
     }

@@ -44,6 +44,7 @@
 //! | `Failed` | receiver | anything else; see the message |
 
 mod answer;
+mod bell;
 mod envelope;
 mod exchange;
 mod fault;

@@ -6,7 +6,7 @@ use std::thread;
 
 use pdbp_core::tables::PartKind;
 
-use super::exchange::Bell;
+use super::bell::Bell;
 use crate::error::RegisterError;
 use crate::node::Node;
 use crate::part::{Part, Shared};

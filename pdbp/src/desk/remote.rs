@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use super::exchange::{Bell, Order, exists};
+use super::bell::Bell;
+use super::exchange::{Order, exists};
 use super::fault::{Code, Fault, Reason};
 use crate::error::LookupError;
 use crate::http::Ticket;
