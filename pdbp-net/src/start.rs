@@ -1,7 +1,7 @@
 //! How a cluster of several processes starts: one process founds it, the others join, and once all are present each has its links.
 
-use std::io::Write;
-use std::io::{self, ErrorKind};
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
@@ -213,14 +213,28 @@ fn await_summoner(shared: &Shared, options: &Options) -> Result<Option<SocketAdd
 
 /// Writes the file from which a restarted founder learns that it has founded before. The file is on disk before the cluster exists.
 fn note_founding(path: &Path) -> io::Result<()> {
-    let mut file = std::fs::File::create_new(path)?;
-    file.write_all(FOUNDED.as_bytes())?;
-    file.sync_all()?;
-    // Sync the folder, too, or a power cut may lose the file's entry.
+    create_whole(path, |file| {
+        file.write_all(FOUNDED.as_bytes())?;
+        file.sync_all()
+    })
+}
+
+/// Creates a file and writes it. If that fails, for want of space for example, no file is left behind: the next start would believe it.
+fn create_whole(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+    let mut file = File::create_new(path)?;
+    let written = write(&mut file).and_then(|()| sync_folder_of(path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(path);
+    }
+    written
+}
+
+/// Without it, a power cut may lose the entry of a new file.
+fn sync_folder_of(path: &Path) -> io::Result<()> {
     #[cfg(unix)]
     if let Some(folder) = path.parent() {
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-        std::fs::File::open(folder)?.sync_all()?;
+        File::open(folder)?.sync_all()?;
     }
     Ok(())
 }
@@ -277,5 +291,26 @@ fn protect(listener: &TcpListener, options: &Options) -> Result<SocketAddr, Star
         Ok(address)
     } else {
         Err(StartError::Unprotected { address, has_token })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_written_is_not_left_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("founded");
+        let full = |file: &mut File| {
+            file.write_all(b"half")?;
+            Err(ErrorKind::StorageFull.into())
+        };
+        assert_eq!(create_whole(&path, full).unwrap_err().kind(), ErrorKind::StorageFull);
+        assert!(!path.exists());
+        note_founding(&path).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), FOUNDED);
+        let again = create_whole(&path, |_| panic!("it is there")).unwrap_err();
+        assert!(again.kind() == ErrorKind::AlreadyExists && path.exists());
     }
 }
