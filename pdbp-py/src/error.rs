@@ -8,7 +8,7 @@ use pdbp::{
 };
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyModule;
+use pyo3::types::{PyModule, PyType};
 
 /// An exception not yet created, so that a thread without the GIL can have it.
 #[derive(Debug)]
@@ -75,10 +75,13 @@ impl From<Failure> for PyErr {
         static ERRORS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
         let make = |py: Python<'_>| -> PyResult<PyErr> {
             let errors = ERRORS.get_or_try_init(py, || py.import("pypdbp._errors").map(Bound::unbind))?;
-            let exception = errors.bind(py).getattr(failure.class)?.call1((failure.text,))?;
-            if !failure.nodes.is_empty() {
-                exception.setattr("nodes", failure.nodes)?;
+            let class = errors.bind(py).getattr(failure.class)?.cast_into::<PyType>()?;
+            if failure.nodes.is_empty() {
+                // Created when the caller has nothing borrowed any more: the class is Python code, during which other threads run.
+                return Ok(Self::from_type(class, failure.text));
             }
+            let exception = class.call1((failure.text,))?;
+            exception.setattr("nodes", failure.nodes)?;
             Ok(PyErr::from_value(exception))
         };
         Python::attach(|py| make(py).unwrap_or_else(|e| e))

@@ -1,10 +1,11 @@
 """Bytes in place: views of messages and of loans, and what holds a block."""
 
 import gc
+import sys
 
 import pypdbp
 import pytest
-from conftest import SOON
+from conftest import SOON, Thread
 
 
 def test_a_view_is_read_only_and_keeps_the_message(pair):
@@ -132,3 +133,23 @@ def test_a_view_of_a_loan_outlives_the_cluster():
     view.release()
     with pytest.raises(pypdbp.Closed):
         room.send()
+
+
+def test_threads_that_use_a_released_message_are_told_so(pair):
+    pair.a.send(pair.to_b, b"")
+    message = pair.b.recv(SOON)
+    message.release()
+
+    def use(*calls):
+        for call in calls * 2000:
+            with pytest.raises(pypdbp.Closed):
+                call()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        views = [lambda: memoryview(message)], [lambda: len(message), lambda: message.source]
+        for thread in [Thread(use, *calls) for calls in views * 2]:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)

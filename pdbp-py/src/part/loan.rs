@@ -113,7 +113,8 @@ impl Loan {
 
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let (room, cell) = {
-            let loan = slf.borrow();
+            // Another thread may be giving it up, without the GIL.
+            let loan = slf.try_borrow()?;
             if !loan.is_open || loan.cell.is_closing() {
                 return Err(Failure::closed("loan").into());
             }
