@@ -26,6 +26,13 @@ pub(crate) struct NodeCell {
     watches: Mutex<Vec<Weak<Descriptor>>>,
 }
 
+/// Adds an object to a list, and forgets those that are gone, whose memory the list would keep.
+fn note<T>(list: &Mutex<Vec<Weak<T>>>, object: &Arc<T>) {
+    let mut list = list.lock().unwrap_or_else(PoisonError::into_inner);
+    list.retain(|other| other.strong_count() > 0);
+    list.push(Arc::downgrade(object));
+}
+
 impl NodeCell {
     pub(crate) fn new(node: pdbp::Node) -> Self {
         Self {
@@ -82,14 +89,12 @@ impl NodeCell {
 
     /// Notes a group, which ends with the cluster.
     pub(crate) fn add_group(&self, group: &Arc<GroupCell>) {
-        self.groups.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(group));
+        note(&self.groups, group);
     }
 
     /// Notes a watch, whose waiting tasks learn of the end of the cluster.
     pub(crate) fn add_watch(&self, watch: &Arc<Descriptor>) {
-        let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
-        watches.retain(|watch| watch.strong_count() > 0);
-        watches.push(Arc::downgrade(watch));
+        note(&self.watches, watch);
     }
 
     /// Makes a call that may wait. A call that ends because the cluster was closed reports that.
@@ -169,7 +174,7 @@ impl Node {
         };
         let part = self.cell.wait(py, |node| Ok(node.register_shared(name, kind)?))?;
         let cell = Arc::new(PartCell::new(Arc::clone(&self.cell), part));
-        self.cell.parts.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&cell));
+        note(&self.cell.parts, &cell);
         Ok(Part::new(cell))
     }
 

@@ -433,3 +433,21 @@ def test_errors_are_a_tree():
         (pypdbp.Panic, pypdbp.PdbpError),
     ]:
         assert issubclass(error, pypdbp.PdbpError) and issubclass(error, builtin) and error("why").nodes == []
+
+
+def test_what_was_closed_takes_no_memory():
+    said = output(python("""
+import pypdbp
+def kilobytes():
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * 4
+with pypdbp.start(nodes=1, transport="local") as cluster:
+    node = cluster.node
+    for open_one in lambda: node.group("all"), lambda: node.register("part"):
+        for i in range(2200):
+            if i == 200:
+                before = kilobytes()
+            open_one().close()
+        print(kilobytes() - before < 400)
+"""))
+    assert said == "True\nTrue\n"
