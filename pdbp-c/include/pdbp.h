@@ -242,7 +242,7 @@ pdbp_status pdbp_send(pdbp_part *part, pdbp_target to, const void *data, size_t 
 pdbp_status pdbp_send_command(pdbp_part *part, pdbp_target to, uint16_t command, const void *data, size_t size, pdbp_ns wait);
 /* Sends a message to several parts, one copy per node. Waits for the time in the setting timeout_ms; nodes before a failing one have the message. */
 pdbp_status pdbp_send_all(pdbp_part *part, const pdbp_target *to, size_t targets, const void *data, size_t size);
-/* Sends count consecutive messages of each bytes, in order. PDBP_WOULD_BLOCK: only the first *sent_or_null were sent. (The time to wait
+/* Sends count consecutive messages of each bytes, at least one, in order. PDBP_WOULD_BLOCK: only the first *sent_or_null were sent. (The time to wait
  * applies to each message; how many were sent before an error is unknown.) */
 pdbp_status pdbp_send_train(pdbp_part *part, pdbp_target to, const void *data, size_t each, size_t count, size_t *sent_or_null, pdbp_ns wait);
 

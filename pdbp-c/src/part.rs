@@ -351,12 +351,16 @@ exports! {
     fn pdbp_send_train(
         part: In<PartHandle>, to: TargetBits, data: *const c_void, each: usize, count: usize, sent: MaybeOut<usize>, wait: Wait
     ) -> Status {
+        if each == 0 && count > 0 {
+            let text = "a train of messages without bytes; send such messages with pdbp_send, one by one";
+            return Err(Failure::new(Status::E_ARGUMENT, text.to_owned()));
+        }
         let all = each.saturating_mul(count);
         // SAFETY: the header's promise.
         let messages = unsafe { bytes(data, all) }?;
         let done = sender(&part.part, part.target(to)?, wait).send_train(messages, each)?;
         sent.put(done);
-        if done < count && each > 0 { Err(Failure::WOULD_BLOCK) } else { Ok(Status::DONE) }
+        if done < count { Err(Failure::WOULD_BLOCK) } else { Ok(Status::DONE) }
     }
 
     /// Lends room for a message, to be filled in place.

@@ -255,6 +255,9 @@ static void messages(void) {
     DONE(pdbp_send_train(parts[0], targets[1], train, 4, 100, &sent, WAIT));
     EXPECT(sent == 100);
     EXPECT(pdbp_send_train(parts[0], targets[1], train, SIZE_MAX, 2, &sent, WAIT) == PDBP_E_ARGUMENT);
+    EXPECT(pdbp_send_train(parts[0], targets[1], train, 0, 2, &sent, WAIT) == PDBP_E_ARGUMENT);
+    SAYS("without bytes");
+    DONE(pdbp_send_train(parts[0], targets[1], NULL, 0, 0, NULL, WAIT));
     DONE(pdbp_flush(parts[0]));
     while (seen < 50) {
         DONE(pdbp_recv_many(parts[1], many, seen < 48 ? 4 : 50 - seen, &got, WAIT));
