@@ -26,13 +26,15 @@ using target = pdbp_target; /* a part, as a plain value */
 using event = pdbp_event_info;
 using nanoseconds = std::chrono::nanoseconds;
 
-/* As long as the setting timeout_ms says. */
-inline constexpr nanoseconds set_timeout{PDBP_SET_TIMEOUT};
+/* As long as the setting timeout_ms says. No time that is left until a deadline. */
+inline constexpr nanoseconds set_timeout = nanoseconds::min();
 
 /* A call that failed; what() begins with the name of the status, then tells what was wrong and what to do about it. */
 class error : public std::runtime_error {
 public:
-    explicit error(pdbp_status status) : std::runtime_error(text(status)), status_(status), nodes_(pdbp_error_nodes(nullptr, 0)) {
+    explicit error(pdbp_status status) : std::runtime_error(text(status)), status_(status) {
+        if (!says_more(status)) return;
+        nodes_.resize(pdbp_error_nodes(nullptr, 0));
         pdbp_error_nodes(nodes_.data(), nodes_.size());
     }
     pdbp_status status() const noexcept { return status_; }
@@ -40,10 +42,11 @@ public:
     const std::vector<std::uint16_t> &nodes() const noexcept { return nodes_; }
 
 private:
+    /* Otherwise pdbp_error() and pdbp_error_nodes() are of an earlier failure. */
+    static bool says_more(pdbp_status status) { return status != PDBP_WOULD_BLOCK && status != PDBP_END; }
     static std::string text(pdbp_status status) {
         const std::string name = pdbp_status_name(status);
-        const bool says_more = status != PDBP_WOULD_BLOCK && status != PDBP_END;
-        return says_more ? name + ": " + pdbp_error() : name;
+        return says_more(status) ? name + ": " + pdbp_error() : name;
     }
     pdbp_status status_;
     std::vector<std::uint16_t> nodes_;
@@ -66,7 +69,10 @@ inline void check(pdbp_status status) {
 
 namespace detail {
 
-inline pdbp_ns time(nanoseconds wait) { return wait < nanoseconds(0) && wait != set_timeout ? 0 : wait.count(); }
+inline pdbp_ns time(nanoseconds wait) {
+    if (wait == set_timeout) return PDBP_SET_TIMEOUT;
+    return wait < nanoseconds(0) ? 0 : wait.count();
+}
 
 template <auto Free> struct freed {
     template <class T> void operator()(T *handle) const noexcept { Free(handle); }
@@ -89,7 +95,8 @@ private:
 };
 
 template <class T> constexpr std::uint32_t number() {
-    static_assert(std::is_arithmetic_v<T> && !std::is_same_v<T, bool> && sizeof(T) <= 8, "integers of 8 to 64 bits, float and double can be combined");
+    constexpr bool can_be = std::is_integral_v<T> ? !std::is_same_v<T, bool> : std::is_floating_point_v<T> && sizeof(T) >= 4;
+    static_assert(can_be && sizeof(T) <= 8, "integers of 8 to 64 bits, float and double can be combined");
     if constexpr (std::is_floating_point_v<T>) return sizeof(T) == 4 ? PDBP_F32 : PDBP_F64;
     constexpr std::uint32_t power = sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : 3;
     return (std::is_signed_v<T> ? PDBP_I8 : PDBP_U8) + power;

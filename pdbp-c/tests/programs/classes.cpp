@@ -46,6 +46,18 @@ static void messages(const pdbp::cluster &cluster) {
     THROWS(pdbp::timeout, PDBP_TIMEOUT, "PDBP_TIMEOUT: ", b.recv(1ms));
     // The time left until a deadline that has passed.
     THROWS(pdbp::error, PDBP_WOULD_BLOCK, "PDBP_WOULD_BLOCK", b.recv(-5s));
+    THROWS(pdbp::error, PDBP_WOULD_BLOCK, "PDBP_WOULD_BLOCK", b.recv(-1ns));
+    // The nodes are those of this failure, not of an earlier one.
+    THROWS(pdbp::timeout, PDBP_TIMEOUT, "node0", there.barrier(1ms));
+    EXPECT(pdbp_error_nodes(nullptr, 0) == 1);
+    try {
+        b.recv(0ns);
+        EXPECT(false);
+    } catch (const pdbp::error &error) {
+        EXPECT(error.nodes().empty());
+    }
+    // That was its arrival.
+    here.barrier();
     a.send(to, "text");
     a.send_value(to, sample{7, 1.5f});
     a.send_in_place(to, 3, [](void *room) { std::memcpy(room, "abc", 3); });
