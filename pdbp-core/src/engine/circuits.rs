@@ -91,7 +91,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.submit(out);
         self.counters.relayed += 1;
         if let Some(relayed) = self.streams.relayed(place.0, place.1) {
-            relayed.segment = segment.wrapping_add(1);
+            relayed.segment = StreamTag::after(segment);
             if last {
                 relayed.stage = Stage::Over;
                 self.streams.release_circuit(next, circuit);

@@ -3,7 +3,7 @@
 use super::link::{Label, Work};
 use super::readers::Element;
 use super::relaying::NextHop;
-use super::{Delivery, DeliveryKind, Engine, Event, PrivatePipes};
+use super::{Delivery, DeliveryKind, Engine, Event, PrivatePipes, StreamTag};
 use crate::cdu::{BlockClass, Cdus, Malformed, Train, flag};
 use crate::id::{NodeId, PartId, PipeId, StreamNo};
 use crate::matrix::{Queue, RowSpace, kept};
@@ -395,7 +395,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         match self.streams.entry(to.id, group) {
             Some(entry) if last => *entry = StreamUse::Nothing,
-            Some(StreamUse::Local(mapping)) => mapping.segment = mapping.segment.wrapping_add(1),
+            Some(StreamUse::Local(mapping)) => mapping.segment = StreamTag::after(mapping.segment),
             _ => {}
         }
         Routed::Done

@@ -101,6 +101,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.streams.iter()
     }
 
+    /// Goes on with an arriving stream as if this segment were next.
+    #[cfg(test)]
+    pub(crate) fn skip_to(&mut self, source: NodeId, number: StreamNo, segment: u32) {
+        if let Some(mapping) = self.streams.find(source, number) {
+            mapping.segment = segment;
+        }
+    }
+
     /// Discards the rest of an arriving stream as it arrives, because its reader has gone. Only its end is delivered.
     pub fn ignore_stream(&mut self, source: NodeId, number: StreamNo) {
         if let Some(mapping) = self.streams.find(source, number) {

@@ -127,6 +127,12 @@ impl StreamOut {
         self.segment
     }
 
+    /// Goes on as if this segment were next.
+    #[cfg(test)]
+    pub(crate) fn skip_to(&mut self, segment: u32) {
+        self.segment = segment;
+    }
+
     /// Bytes in the segment being filled.
     pub fn filled(&self) -> usize {
         self.filled
@@ -299,7 +305,7 @@ impl StreamOut {
             dest: self.to,
             flags: first | ending.flags(),
         });
-        self.segment = self.segment.wrapping_add(1);
+        self.segment = StreamTag::after(self.segment);
         (self.filled, self.lent) = (0, 0);
         self.over = ending != Ending::Open;
         Some(block)

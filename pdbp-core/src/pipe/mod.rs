@@ -220,7 +220,7 @@ impl<'a> PipePool<'a> {
     pub(crate) fn note_segment(&mut self, pipe: PipeId, tag: &StreamTag) {
         let entry = self.pipes.get_mut(pipe.0 as usize);
         if let Some(entry) = entry.filter(|entry| entry.holder.is_some() && entry.number == tag.number) {
-            let (part, next) = (tag.dest.local(), tag.segment.wrapping_add(1));
+            let (part, next) = (tag.dest.local(), StreamTag::after(tag.segment));
             entry.sent = if tag.flags & flag::LAST == 0 { Sent::Some { part, next } } else { Sent::All };
         }
     }

@@ -12,12 +12,23 @@ pub struct StreamTag {
     pub group: u16,
     /// The stream's number.
     pub number: crate::id::StreamNo,
-    /// Number of this segment.
+    /// Number of this segment, from 0; see [`after`](Self::after).
     pub segment: u32,
     /// The receiving part.
     pub dest: PartId,
     /// Marks the first or last segment, or an aborted stream: bits of [`flag`](crate::cdu::flag).
     pub flags: u16,
+}
+
+impl StreamTag {
+    /// The number of the segment after number `segment`. The numbers wrap around to 1: 0 means that a stream begins.
+    #[inline]
+    pub const fn after(segment: u32) -> u32 {
+        match segment.checked_add(1) {
+            Some(next) => next,
+            None => 1,
+        }
+    }
 }
 
 /// A block being filled with CDUs by its holder. Send it with [`Engine::submit`](crate::Engine::submit).
