@@ -55,9 +55,11 @@ impl Launcher {
         }
         let is_rank = has("PMI_RANK") || has("PMIX_RANK");
         // Within a batch job, MPICH's launcher starts its ranks by srun; Hydra's own variables tell. Open MPI also sets
-        // `PMIX_RANK` for itself when no launcher of its own has started it.
-        let is_hydra = has("HYDI_CONTROL_FD");
-        let is_slurm = (has("PMIX_RANK") || has("SLURM_PROCID") && !has("PMI_FD")) && !is_hydra;
+        // `PMIX_RANK` for itself when no launcher of its own has started it. `srun --mpi=pmi2` sets `PMI_FD`, as Hydra does, and the
+        // path of a socket.
+        let is_hydra = has("HYDI_CONTROL_FD") || has("MPI_LOCALRANKID");
+        let is_of_step = has("PMI2_SUN_PATH") || has("SLURM_PROCID") && !has("PMI_FD");
+        let is_slurm = (has("PMIX_RANK") || is_of_step) && !is_hydra;
         is_rank.then_some(if is_slurm { Self::Slurm } else { Self::Mpich })
     }
 
@@ -106,6 +108,12 @@ mod tests {
         assert_eq!(find(&["PMI_RANK", "PMI_FD", "SLURM_PROCID"]), Some(Launcher::Mpich));
         assert_eq!(find(&["PMI_RANK", "SLURM_PROCID"]), Some(Launcher::Slurm));
         assert_eq!(find(&["PMIX_RANK", "SLURM_PROCID"]), Some(Launcher::Slurm));
+        let of_pmi2 = ["PMI_RANK", "PMI_FD", "PMI_JOBID", "PMI2_SUN_PATH", "SLURM_PROCID"];
+        assert_eq!(find(&of_pmi2), Some(Launcher::Slurm));
+        // Hydra's ranks may have inherited that from the step in which srun has started its proxy.
+        for of_hydra in ["HYDI_CONTROL_FD", "MPI_LOCALRANKID"] {
+            assert_eq!(find(&[&of_pmi2[..], &[of_hydra]].concat()), Some(Launcher::Mpich));
+        }
         assert_eq!(find(&["PMI_RANK", "HYDI_CONTROL_FD", "PMIX_RANK"]), Some(Launcher::Mpich));
         assert_eq!(find(&["SLURM_PROCID"]), None);
         assert_eq!(find(&[]), None);
