@@ -185,11 +185,14 @@ impl<'a> Pipes<'a> {
         }
     }
 
-    /// Leaves a notice behind everything that has arrived. A repeated notice moves to the end.
+    /// Leaves a notice behind everything that has arrived. A repeated notice of a failed node moves to the end. One of a broken stream
+    /// stays: a node that was restarted may have begun another stream of the same number behind it.
     fn push_notice(&mut self, pipe: usize, kind: NoticeKind) {
         let behind = self.pieces.len(lists(pipe).1) as u32;
+        let moves = matches!(kind, NoticeKind::Failed(_));
+        let is_repeated = |other: &Notice| other.kind == kind && (moves || other.behind == behind);
         for _ in 0..self.notices.len(pipe) {
-            let other = self.notices.pop(pipe).filter(|notice| notice.kind != kind);
+            let other = self.notices.pop(pipe).filter(|notice| !is_repeated(notice));
             // It was there before, so it fits.
             let _ = other.map(|notice| self.notices.push(pipe, notice));
         }
@@ -398,5 +401,46 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Arrivals for Source<'_, '
 
     fn lost(&mut self, node: NodeId) {
         self.engine.lose_rooms(self.part, node);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec;
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::umb::{BlockPool, HeapMemory, SharedBlock, stride};
+
+    #[test]
+    fn each_of_two_streams_of_one_number_is_broken_behind_its_own_segments() {
+        let [me, peer] = [0, 1].map(|index| NodeId::new(index).unwrap());
+        let mut pool = BlockPool::new(HeapMemory::new(stride(100)).unwrap(), me, 100);
+        let mut block = SharedBlock::new(pool.take().unwrap().into_arrived(100));
+        let place = (crate::routing::LinkId::from_index(0), 0);
+        let rings = |count| ManagedSlice::Owned(vec![RingState::default(); count]);
+        let pieces = (0..8).map(|_| None).collect::<Vec<_>>();
+        let mut pipes = Pipes::new(
+            &Config::new(me, 2),
+            (ManagedSlice::Owned(pieces), rings(2)),
+            (ManagedSlice::Owned(vec![None; 8]), rings(1)),
+            (ManagedSlice::Owned(Vec::new()), ManagedSlice::Owned(Vec::new())),
+        );
+        let broken = NoticeKind::StreamBroken { source: peer, number: StreamNo(1) };
+        pipes.push_notice(0, broken);
+        pipes.push_notice(0, NoticeKind::Failed(peer));
+        // The node is back, and has begun its first stream.
+        assert!(pipes.deliver(PipeId(0), block.lend_whole(place, peer).unwrap()).is_ok());
+        for _ in 0..3 {
+            pipes.push_notice(0, broken);
+            pipes.push_notice(0, NoticeKind::Failed(peer));
+        }
+        assert!(matches!(pipes.pull(0), Some(Arrival::StreamBroken { .. })));
+        let Some(Arrival::Piece(segment)) = pipes.pull(0) else { panic!("no segment") };
+        assert!(block.reclaim(segment, place).is_ok());
+        assert!(matches!(pipes.pull(0), Some(Arrival::StreamBroken { .. })));
+        assert!(matches!(pipes.pull(0), Some(Arrival::Failed(_))));
+        assert!(pipes.pull(0).is_none());
+        assert!(pool.give_arrived(block.take().unwrap()).is_ok());
     }
 }

@@ -109,12 +109,14 @@ impl Pipe {
         })
     }
 
-    /// Adds a notice behind the deliveries so far. A duplicate moves to the end instead, so that unread notices never outnumber
-    /// nodes and streams. Called under the engine's lock.
+    /// Adds a notice behind the deliveries so far. A repeated notice of a failed node moves to the end. One of a broken stream stays
+    /// if something has been delivered since: a node that was restarted may have begun another stream of the same number behind it. So
+    /// unread notices never outnumber nodes, streams and deliveries. Called under the engine's lock.
     fn notify(&self, notice: Notice) {
         let behind = self.normal.put();
+        let moves = matches!(notice, Notice::Failed(_));
         let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
-        notices.retain(|(_, other)| *other != notice);
+        notices.retain(|(at, other)| *other != notice || !moves && *at != behind);
         notices.push_back((behind, notice));
         self.has_notices.store(true, Ordering::Release);
     }
@@ -309,5 +311,20 @@ mod tests {
         assert!(matches!(next(), Some(Arrival::Failed(node)) if node == second));
         assert!(matches!(next(), Some(Arrival::StreamBroken { number: StreamNo(7), .. })));
         assert!(next().is_none() && pipe.is_empty());
+    }
+
+    #[test]
+    fn a_stream_is_broken_ahead_of_what_came_later() {
+        let pipe = Pipe::new(4);
+        let (node, broken) =
+            (NodeId::new(1).unwrap(), Notice::StreamBroken(NodeId::new(1).unwrap(), StreamNo(1)));
+        pipe.notify(Notice::Failed(node));
+        pipe.notify(broken);
+        // As if a stream of the same number had begun since.
+        pipe.notices.lock().unwrap().iter_mut().for_each(|(behind, _)| *behind = behind.wrapping_sub(1));
+        pipe.notify(broken);
+        pipe.notify(Notice::Failed(node));
+        let kinds: Vec<_> = pipe.notices.lock().unwrap().iter().map(|(_, notice)| *notice).collect();
+        assert_eq!(kinds, [broken, broken, Notice::Failed(node)]);
     }
 }
