@@ -43,8 +43,9 @@
 //!   [started](Group::start) intact.) A killed process is detected on its own host by its process number, and on other hosts by
 //!   connections kept open for this, over MPI too. Where a firewall prevents those, calls time out.
 //! * Groups of the same name may follow each other without further synchronisation: a member that is ahead joins the next group
-//!   once all others have joined and left this one. A member that gives up joining may join again; members that may already have
-//!   joined with it get [`JoinError::Lost`], or an error from their first call.
+//!   once all others have joined and left this one. (If it gets the rank that another member on its node had, that one must have left
+//!   before: until then the name of its part is taken, [`JoinError::Register`].) A member that gives up joining may join again;
+//!   members that may already have joined with it get [`JoinError::Lost`], or an error from their first call.
 //! * No call waits forever: if nothing progresses for as long as the group's patience, it ends with [`GroupError::TimedOut`], which
 //!   names the member that it waited for, and the others whose data is missing.
 //! * Up to 64 members that all share memory (threads of one process, MPI processes of one host on Linux) exchange data through
