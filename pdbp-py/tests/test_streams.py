@@ -152,3 +152,45 @@ def test_an_array_that_ends_early(pair):
         writer.write(bytes(20))
     with pytest.raises(pypdbp.PdbpError, match="20 bytes of 40"):
         pair.b.recv_array(out=array.array("f", bytes(40)), timeout=SOON)
+
+
+def test_a_part_receives_while_it_writes(pair):
+    data = bytes(range(256)) * 40_000
+
+    def answer():
+        # More than there is room for, before anything is read.
+        for number in range(5000):
+            pair.b.send(pair.to_a, number.to_bytes(2, "little") * 1000)
+        pair.b.flush()
+        with pair.b.accept(SOON) as reader:
+            return reader.readall()
+
+    numbers = []
+
+    def receive(message):
+        numbers.append(int.from_bytes(bytes(message)[:2], "little"))
+
+    answering = Thread(answer)
+    with pair.a.open(pair.to_b) as writer:
+        assert writer.write_or(b"", receive) == 0
+        assert writer.write_or(memoryview(data).cast("I"), receive) == len(data)
+        writer.write(b"the end")
+    assert answering.join() == data + b"the end"
+    while (message := pair.a.try_recv()) is not None:
+        receive(message)
+    assert numbers == list(range(5000))
+
+
+def test_what_receives_may_raise_and_use_the_part(pair):
+    def receive(message):
+        assert pair.a.find("b", SOON) == message.source and pair.a.try_recv() is None
+        raise KeyError(bytes(message))
+
+    pair.b.send(pair.to_a, b"stop")
+    pair.b.flush()
+    writer = pair.a.open(pair.to_b)
+    with pytest.raises(KeyError, match="stop"):
+        writer.write_or(bytes(1 << 26), receive)
+    writer.abandon()
+    with pytest.raises(ValueError, match="closed"):
+        writer.write_or(b"", receive)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,21 @@ class Writer(io.RawIOBase):
         """Writes all of the data, unlike other raw files."""
         self._check()
         return self._raw.write(data)
+
+    def write_or(self, data: Buffer, receive: Callable[[_pypdbp.Message], object]) -> int:
+        """Writes all of the data, but while there is no room, passes each message that arrives for the part to ``receive``: for parts that are
+        sent messages while they write. An exception of ``receive`` leaves some of the data unwritten."""
+        self._check()
+        written, is_over = self._raw.write_some(data, 0)
+        while not is_over:
+            message = self._raw.recv_or_room()
+            if message is not None:
+                receive(message)
+                # Its bytes are the sender's room.
+                del message
+            self._check()
+            written, is_over = self._raw.write_some(data, written)
+        return written
 
     def readinto(self, room: Buffer, /) -> int:
         raise io.UnsupportedOperation("this is the writing end of a stream; its reader is what Part.accept gives")

@@ -1,11 +1,13 @@
 //! The two ends of a stream, as `pypdbp._streams` wraps them into files.
 
 use std::io::{Read, Write};
+use std::time::Duration;
 
+use pdbp::{Interest, SendError};
 use pyo3::prelude::*;
 
 use super::held::Note;
-use super::{PartHandle, Target};
+use super::{Message, PartHandle, Target};
 use crate::buffer::{with_bytes, with_room};
 use crate::calls::Patience;
 
@@ -14,12 +16,13 @@ use crate::calls::Patience;
 pub(crate) struct RawWriter {
     cell: PartHandle,
     key: u64,
+    to: pdbp::Target,
 }
 
 impl RawWriter {
     pub(crate) fn open(cell: &PartHandle, py: Python<'_>, to: pdbp::Target) -> PyResult<Self> {
         let key = cell.with(py, |held| held.open(to))?;
-        Ok(Self { cell: cell.clone(), key })
+        Ok(Self { cell: cell.clone(), key, to })
     }
 }
 
@@ -33,6 +36,42 @@ impl RawWriter {
                 Ok(bytes.len())
             })
         })
+    }
+
+    /// Writes the bytes from `start` on as far as there is room. Returns how many are written now, and whether these are all.
+    fn write_some(&self, py: Python<'_>, data: &Bound<'_, PyAny>, start: usize) -> PyResult<(usize, bool)> {
+        with_bytes(data, |bytes| {
+            self.cell.wait(py, |held| {
+                let writer = held.writer(self.key)?;
+                let mut done = start;
+                writer.set_timeout(Some(Duration::ZERO));
+                let wrote = loop {
+                    let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) else {
+                        break Ok(true);
+                    };
+                    match writer.write_some(rest) {
+                        Ok(written) => done += written,
+                        Err(SendError::WouldBlock | SendError::Timeout(_)) => break Ok(false),
+                        Err(e) => break Err(e),
+                    }
+                };
+                writer.set_timeout(None);
+                Ok((done, wrote?))
+            })
+        })
+    }
+
+    /// Receives a message for the part; if there is none, waits for one, or for room, and returns None.
+    fn recv_or_room(&self, py: Python<'_>) -> PyResult<Option<Message>> {
+        let message = self.cell.wait(py, |held| {
+            let part = held.part();
+            let message = part.try_recv();
+            if message.is_none() {
+                part.wait(Interest::Either(self.to), part.node().settings().timeout)?;
+            }
+            Ok(message)
+        })?;
+        Ok(message.map(|message| Message::new(&self.cell, message)))
     }
 
     /// Sends what was written.
