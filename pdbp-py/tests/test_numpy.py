@@ -63,7 +63,7 @@ def test_a_loan_is_an_array(pair):
         assert (np.frombuffer(message, "f4") == 7).all()
 
 
-@pytest.mark.parametrize("dtype", ["i1", "u2", "i4", "i8", "u8", "f4", "f8", "c16", "?", "S5", "U3", ">f8"])
+@pytest.mark.parametrize("dtype", ["i1", "u2", "i4", "i8", "u8", "f4", "f8", "c16", "?", "S5", "U3", "V5", ">f8"])
 @pytest.mark.parametrize("shape", [(), (0,), (5,), (3, 0), (2, 3, 4)])
 def test_arrays_as_streams(pair, dtype, shape):
     x = np.arange(int(np.prod(shape))).astype(dtype).reshape(shape)

@@ -26,7 +26,7 @@ _ORDER = "<" if sys.byteorder == "little" else ">"
 _SIZED = {**dict.fromkeys("lqn", "iq"), **dict.fromkeys("LQN", "IQ")}
 
 # What numpy calls types that the buffer protocol has other names for.
-_NUMPY = {"Zf": "F", "Zd": "D", "Zg": "G", "s": "S", "w": "U"}
+_NUMPY = {"Zf": "F", "Zd": "D", "Zg": "G", "s": "S", "w": "U", "x": "V"}
 
 
 def _portable(format: str) -> str:
