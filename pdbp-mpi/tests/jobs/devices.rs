@@ -63,6 +63,32 @@ pub(crate) fn apart() -> Result<(), String> {
     on(builder_apart(), ring)
 }
 
+/// A message that waits behind others, without credit, leaves once those are read, although nobody but its sender polls the node.
+pub(crate) fn behind_others() -> Result<(), String> {
+    let builder = builder_apart().set("progress", "inline").set("initial_blocks", "2").set("policy", "fixed");
+    on(builder.set("row_blocks", "8"), |node, here, gpu| {
+        let me = node.id().index();
+        for before in 0..7 {
+            if me == 0 {
+                let to = find(&here, "gpu", 1);
+                for _ in 0..before {
+                    here.send(to, b"before").unwrap();
+                    here.flush();
+                }
+                let mut sending =
+                    here.send_device(&gpu.copier, gpu.slice(&pattern(LEAST, 0)), None, to).unwrap();
+                sending.wait(SOON).unwrap();
+            } else {
+                std::thread::sleep(Duration::from_millis(50));
+                (0..before).for_each(|_| assert_eq!(*here.recv_timeout(SOON).unwrap(), *b"before"));
+                let mut receiving = here.recv_into_device(&gpu.copier, gpu.buffer(LEAST), None).ok().unwrap();
+                receiving.wait(SOON).unwrap();
+            }
+            node.barrier(SOON).unwrap();
+        }
+    })
+}
+
 /// From each rank to the next, all at the same time; the long messages are not copied at either end.
 fn ring(node: Node, here: Part, gpu: Gpu) {
     let (me, size) = (node.id().index(), node.settings().nodes as usize);

@@ -81,6 +81,7 @@ const JOBS: &[Job] = &[
     well("a_lost_link_between_hosts_is_agreed_on", &[3], faults::lost_link_apart),
     well("device_messages_of_one_host_that_mpi_carries", &[2, 3], devices::one_host),
     well("device_messages_between_hosts_that_mpi_carries", &[2, 3], devices::apart),
+    well("device_messages_behind_others", &[2], devices::behind_others),
     well("device_messages_that_nobody_takes_from_mpi", &[2], devices::refused),
     well("device_messages_that_come_to_nothing", &[2], devices::failures),
     well("device_messages_of_a_cuda_device", &[2], devices::on_cuda),

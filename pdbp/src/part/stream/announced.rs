@@ -59,9 +59,11 @@ impl<P: HoldsPart + Clone> StreamWriter<P> {
         self.send_segment(SEGMENT, Ending::Last).map(|()| true)
     }
 
-    /// Errors that prevent the stream from continuing.
+    /// Errors that prevent the stream from continuing. Polls first: the announcement may still wait for credit.
     pub(crate) fn look(&self) -> Result<(), SendError> {
-        self.check(&self.part.part().shared().engine())
+        let part = self.part.part();
+        part.poll();
+        self.check(&part.shared().engine())
     }
 }
 
