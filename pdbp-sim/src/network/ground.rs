@@ -196,11 +196,13 @@ impl Net {
         }
     }
 
-    /// Changes what of the fabric is up. Everything under way on it is lost.
-    pub(super) fn change_fabric(&mut self, change: impl FnOnce(&mut Frames, u64)) {
+    /// Changes what of the fabric is up. If `change` returns `true`, everything under way on it is lost.
+    pub(super) fn change_fabric(&mut self, change: impl FnOnce(&mut Frames, u64) -> bool) {
         let now = self.now;
         let Some(ground) = &mut self.ground else { return };
-        change(&mut ground.frames, now);
+        if !change(&mut ground.frames, now) {
+            return;
+        }
         for UnderWay { what, is_lost, has_left } in std::mem::take(&mut ground.under_way).into_values() {
             self.counts.lost += u64::from(!is_lost);
             if !has_left {

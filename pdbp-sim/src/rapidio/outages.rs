@@ -81,25 +81,26 @@ impl Topology {
 }
 
 impl Frames {
-    /// Takes the link of two switches down, or brings it up.
-    pub(crate) fn set_link(&mut self, now: u64, (a, b): (usize, usize), is_up: bool) {
+    /// Takes the link of two switches down, or brings it up. Returns whether it was not so already; then everything under way is lost.
+    pub(crate) fn set_link(&mut self, now: u64, (a, b): (usize, usize), is_up: bool) -> bool {
         let ends = (a.min(b), a.max(b));
-        if is_up {
-            self.down.links.remove(&ends);
-        } else {
-            self.down.links.insert(ends);
-        }
-        self.renew(now);
+        let links = &mut self.down.links;
+        let has_changed = if is_up { links.remove(&ends) } else { links.insert(ends) };
+        self.renew_if(has_changed, now)
     }
 
-    /// Takes a switch down with all its links and endpoints, or brings it up.
-    pub(crate) fn set_switch(&mut self, now: u64, switch: usize, is_up: bool) {
-        if is_up {
-            self.down.switches.remove(&switch);
-        } else {
-            self.down.switches.insert(switch);
+    /// Takes a switch down with all its links and endpoints, or brings it up. Returns as [`set_link`](Self::set_link).
+    pub(crate) fn set_switch(&mut self, now: u64, switch: usize, is_up: bool) -> bool {
+        let switches = &mut self.down.switches;
+        let has_changed = if is_up { switches.remove(&switch) } else { switches.insert(switch) };
+        self.renew_if(has_changed, now)
+    }
+
+    fn renew_if(&mut self, has_changed: bool, now: u64) -> bool {
+        if has_changed {
+            self.renew(now);
         }
-        self.renew(now);
+        has_changed
     }
 
     /// Makes the fabric anew from what is up. Everything under way is lost.

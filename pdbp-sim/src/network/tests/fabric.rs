@@ -158,6 +158,7 @@ fn groups_end_when_the_fabric_changes_and_others_are_made_when_it_is_whole() {
     let call = Call::moving(Kind::Broadcast, 0, 8);
     one.start(1, &call, &[], &[7; 8]).unwrap();
     assert!(!network.set_link(0, 2, false) && !network.set_switch(4, false), "there are none");
+    assert!(network.set_link(0, 1, true) && one.poll(1).is_none(), "it is up already");
     assert!(network.set_link(0, 1, false));
     let fault = one.poll(1).unwrap().unwrap_err();
     assert_eq!((fault.number, fault.between), (1, None));
