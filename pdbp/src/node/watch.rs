@@ -78,7 +78,9 @@ impl Events {
 
     fn watch(&self) -> Watch {
         let queue = Arc::default();
-        lock(&self.watches).push(Arc::downgrade(&queue));
+        let mut watches = lock(&self.watches);
+        watches.retain(|watch| watch.strong_count() > 0);
+        watches.push(Arc::downgrade(&queue));
         Watch(queue)
     }
 
@@ -320,6 +322,16 @@ mod tests {
             assert!(waiting.join().unwrap().is_ok());
             assert!(seldom, "a thread that waits for an event never sleeps");
         });
+    }
+
+    #[test]
+    fn watches_that_were_dropped_leave_nothing_behind() {
+        let events = Events::default();
+        let kept = events.watch();
+        (0..100).for_each(|_| drop(events.watch()));
+        assert!(lock(&events.watches).len() <= 2);
+        events.record(up(1));
+        assert!(kept.next_event().is_some() && lock(&events.watches).len() == 1);
     }
 
     #[test]
