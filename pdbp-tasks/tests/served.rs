@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::place::{Place, Running, command, text};
 use common::{Held, finish, until};
-use pdbp::Builder;
+use pdbp::{Builder, Part};
 use pdbp_tasks::net::{Remote, Request, Serving, Working};
 use pdbp_tasks::wire::{Answer, By, Up};
 use pdbp_tasks::{Kind, Program};
@@ -158,11 +158,9 @@ fn a_client_adds_tasks_that_need_others_and_finds_them_again() {
     });
 }
 
-#[test]
-fn who_asks_and_does_not_read_what_it_is_answered_is_refused_and_named_and_others_are_served() {
-    const LENGTH: u64 = 250 << 10;
-    /// The pool keeps 64 MiB of answers for a client.
-    const ANSWERS: u64 = (96 << 20) / LENGTH;
+/// A pool with a task whose result has `length` bytes, one of its clients, the number of the task's job, and another client that sends requests to
+/// read that result (`ask`, by a part that the second argument flushes) and never reads an answer.
+fn with_a_deaf_client(length: u64, then: impl FnOnce(&mut Remote, u32, &Part, &dyn Fn(u64))) {
     let place = Place::new();
     let builder = || Builder::new().token_file(place.folder.path().join("token"));
     let join = || builder().join(place.address.clone());
@@ -185,31 +183,44 @@ fn who_asks_and_does_not_read_what_it_is_answered_is_refused_and_named_and_other
         let (program, kind) = long();
         let mut remote = Remote::new(&program, join(), Duration::from_secs(60));
         let mut job = remote.job::<String>("long").unwrap();
-        let task = job.add(kind, LENGTH).unwrap();
-        assert_eq!(job.wait(&task).unwrap().len() as u64, LENGTH);
+        let task = job.add(kind, length).unwrap();
+        assert_eq!(job.wait(&task).unwrap().len() as u64, length);
         let job = job.number();
-
         let deaf = join().start().unwrap().into_nodes().pop().unwrap();
         let part = deaf.attach().unwrap();
         let pool = part.find("tasks@node0", Duration::from_secs(60)).unwrap();
-        let said = |remote: &mut Remote| match remote.ask(&Request::Status { job: None }).unwrap() {
-            Answer::Status(status) => status.refusals,
-            other => panic!("{other:?}"),
-        };
-        for id in 0..ANSWERS {
+        let ask = |id| {
             let request = Request::Read { job, by: By::Number, from: 0, most: 1 };
             // A single piece, the last of its message.
             let piece = [&[0], &*postcard::to_stdvec(&Up::Request { id, request }).unwrap()].concat();
             part.send(pool, &piece).unwrap();
+        };
+        then(&mut remote, job, &part, &ask);
+    });
+}
+
+/// What the pool says of clients that it has refused.
+fn refusals(remote: &mut Remote) -> Vec<String> {
+    match remote.ask(&Request::Status { job: None }).unwrap() {
+        Answer::Status(status) => status.refusals,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn who_asks_and_does_not_read_what_it_is_answered_is_refused_and_named_and_others_are_served() {
+    const LENGTH: u64 = 250 << 10;
+    /// The pool keeps 64 MiB of answers for a client.
+    const ANSWERS: u64 = (96 << 20) / LENGTH;
+    with_a_deaf_client(LENGTH, |remote, job, part, ask| {
+        for id in 0..ANSWERS {
+            ask(id);
             part.flush();
             if id == ANSWERS / 8 {
-                assert_eq!(said(&mut remote), [""; 0], "what waits for it is not too much yet");
+                assert_eq!(refusals(remote), [""; 0], "what waits for it is not too much yet");
             }
         }
-        until("it is refused", || {
-            let refusals = said(&mut remote);
-            refusals.iter().any(|why| why.contains("bytes of answers"))
-        });
+        until("it is refused", || refusals(remote).iter().any(|why| why.contains("bytes of answers")));
         let mut job = remote.job_of::<String>(job);
         assert_eq!(job.next_result().unwrap().unwrap().result.unwrap().len() as u64, LENGTH);
     });
@@ -220,45 +231,11 @@ fn who_asks_and_does_not_read_what_it_is_answered_is_refused_and_named_and_other
 fn who_asks_for_much_at_once_makes_the_pool_hold_little_more_than_it_keeps_for_a_client() {
     const LENGTH: u64 = 8 << 20;
     const KEPT: u64 = 64 << 20;
-    let place = Place::new();
-    let builder = || Builder::new().token_file(place.folder.path().join("token"));
-    let join = || builder().join(place.address.clone());
-    let long = || {
-        let mut program = Program::new("long");
-        let kind = program.kind("long", |length: u64| "x".repeat(length as usize));
-        program.slots(1);
-        (program, kind)
-    };
-    let stop = AtomicBool::new(false);
-    let (ready, is_ready) = std::sync::mpsc::channel();
-    std::thread::scope(|scope| {
-        let _stops = Stops(&stop);
-        scope.spawn(|| {
-            let builder = builder().listen(place.address.clone()).nodes(4);
-            long().0.serve(builder, &Serving::default(), &stop, |_, _| ready.send(()).unwrap()).unwrap();
-        });
-        is_ready.recv().unwrap();
-        scope.spawn(|| long().0.work(join(), &Working::default(), &stop, &|_| ()).unwrap());
-        let (program, kind) = long();
-        let mut remote = Remote::new(&program, join(), Duration::from_secs(60));
-        let mut job = remote.job::<String>("long").unwrap();
-        let task = job.add(kind, LENGTH).unwrap();
-        job.wait(&task).unwrap();
-        let job = job.number();
-        let deaf = join().start().unwrap().into_nodes().pop().unwrap();
-        let part = deaf.attach().unwrap();
-        let pool = part.find("tasks@node0", Duration::from_secs(60)).unwrap();
-        for id in 0..64 {
-            let request = Request::Read { job, by: By::Number, from: 0, most: 1 };
-            let piece = [&[0], &*postcard::to_stdvec(&Up::Request { id, request }).unwrap()].concat();
-            part.send(pool, &piece).unwrap();
-        }
+    with_a_deaf_client(LENGTH, |remote, _, part, ask| {
+        (0..64).for_each(ask);
         part.flush();
         until("it is refused", || {
-            let Answer::Status(status) = remote.ask(&Request::Status { job: None }).unwrap() else {
-                return false;
-            };
-            let why = status.refusals.into_iter().find(|why| why.contains("bytes of answers"));
+            let why = refusals(remote).into_iter().find(|why| why.contains("bytes of answers"));
             let unread = why.and_then(|why| {
                 why.split(' ').find_map(|word| word.parse::<u64>().ok().filter(|n| *n > KEPT))
             });
