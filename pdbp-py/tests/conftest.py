@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -61,10 +62,16 @@ def is_in_call(part) -> bool:
 
 
 def cause_event(pair) -> None:
-    """Sends a message to a part of `b`'s node that is gone when it arrives: there the event "unroutable"."""
-    gone = pair.b.node.register("gone")
-    pair.a.send(pair.a.find("gone", SOON), b"too late")
-    gone.close()
+    """Sends a message to a part of `b`'s node that is gone: there the event "unroutable"."""
+    sent = False
+    while not sent:
+        gone = pair.b.node.register("gone")
+        target = pair.a.find("gone", SOON)
+        gone.close()
+        # Refused if `a`'s node has been told of it by now.
+        with contextlib.suppress(pypdbp.NotFound):
+            pair.a.send(target, b"too late")
+            sent = True
     pair.a.flush()
 
 

@@ -111,9 +111,15 @@ static void messages(const pdbp::cluster &cluster) {
 static void events(const pdbp::cluster &cluster) {
     const pdbp::node here = cluster.node(0), there = cluster.node(1);
     pdbp::part a(here, "a");
-    {
-        const pdbp::part gone(there, "gone");
-        a.send(here.find("gone@node1"), "too late");
+    for (bool sent = false; !sent;) {
+        const pdbp::target gone = [&] { return pdbp::part(there, "gone").id(); }();
+        try {
+            a.send(gone, "too late");
+            sent = true;
+        } catch (const pdbp::error &error) {
+            // This node has been told of it by now.
+            EXPECT(error.status() == PDBP_E_NO_PART);
+        }
     }
     a.flush();
     pdbp::event event{};
