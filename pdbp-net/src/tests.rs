@@ -192,7 +192,8 @@ fn who_dials_has_a_link_to_the_founder_alone() {
 fn a_listener_that_does_not_answer_is_no_resource_that_is_temporarily_unavailable() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
-    let error = Net::dial(&address, &Options::new(1000)).err().unwrap().to_string();
+    let options = Options { timeout: Duration::from_secs(1), ..Options::new(1000) };
+    let error = Net::dial(&address, &options).err().unwrap().to_string();
     assert!(error.contains(&address) && error.contains("does not answer"), "{error}");
 }
 

@@ -77,7 +77,8 @@ impl Acceptor {
                     Place(slot) => self.drive(slot),
                 }
             }
-            self.close_expired(Instant::now());
+            // As of before it was looked what has arrived: if this thread had no processor for a while, what came in time counts.
+            self.close_expired(now);
         }
     }
 
@@ -100,7 +101,7 @@ impl Acceptor {
             let session = self.shared.sessions.as_ref().map(Sessions::take).transpose();
             let (Ok(nonce), Ok(session)) = (token::random(), session) else { continue };
             let socket = Socket::new(stream, session);
-            self.seat(Handshake::accepted(socket, address, nonce, Instant::now()));
+            self.seat(Handshake::accepted(socket, address, nonce, (Instant::now(), self.shared.patience)));
         }
     }
 

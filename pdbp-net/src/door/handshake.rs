@@ -4,12 +4,11 @@ mod stream;
 
 use std::io::{self, ErrorKind, Write};
 use std::net::IpAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token as Place};
 
-use super::PATIENCE;
 use super::encoding::{Encoding, Received};
 use super::greeting::{ANSWER, Answer, CLAIM, Claim, HELLO, Id, Initiator, Rejection, Responder};
 use super::roster::Member;
@@ -38,6 +37,8 @@ pub(super) struct Handshake {
     out: Vec<u8>,
     last_received: Instant,
     deadline: Option<Instant>,
+    /// How long the peer may take for its next message, where this end was called.
+    patience: Duration,
     target: Option<usize>,
     process: Option<Id>,
     /// Whether a joining process has asked for the roster.
@@ -91,9 +92,10 @@ impl Handshake {
         socket: Socket<TcpStream>,
         address: IpAddr,
         nonce: [u8; NONCE],
-        now: Instant,
+        (now, patience): (Instant, Duration),
     ) -> Self {
-        Self::new(socket, address, Stage::Accepted(Responder::new(nonce)), Encoding::Unknown, now + PATIENCE)
+        let stage = Stage::Accepted(Responder::new(nonce));
+        Self { patience, ..Self::new(socket, address, stage, Encoding::Unknown, now + patience) }
     }
 
     /// A handshake with a peer that this end calls, by this protocol.
@@ -129,6 +131,7 @@ impl Handshake {
             out: Vec::new(),
             last_received: Instant::now(),
             deadline: Some(deadline),
+            patience: Duration::ZERO,
             target: None,
             process: None,
             wants_roster: false,
@@ -212,7 +215,7 @@ impl Handshake {
         let (Stage::Greeted(responder) | Stage::Welcome(responder, ..)) = &self.stage else { return };
         let answer = responder.answer(answer, token);
         self.send(Word::ClaimResponse, &answer);
-        self.deadline = Some(now + PATIENCE);
+        self.deadline = Some(now + self.patience);
         if matches!(self.stage, Stage::Greeted(_)) {
             self.stage = Stage::Closing;
         }
@@ -221,13 +224,13 @@ impl Handshake {
     /// Lets the process wait for the others, without a deadline. The system watches its host, since one that vanishes sends nothing.
     pub(super) fn await_cluster(&mut self, process: Id) {
         // If the system cannot watch it, writing the roster to a vanished host fails in the end.
-        let _ = watch_host(&self.socket.stream, PATIENCE);
+        let _ = watch_host(&self.socket.stream, self.patience);
         (self.stage, self.process, self.deadline) = (Stage::Joining, Some(process), None);
     }
 
     /// Sends the roster, the last message.
     pub(super) fn send_roster(&mut self, bytes: &[u8], now: Instant) {
-        self.deadline = Some(now + PATIENCE);
+        self.deadline = Some(now + self.patience);
         if matches!(self.encoding, Encoding::Soap(_)) && !self.wants_roster {
             // The roster is an answer, and the request for it is still to come.
             self.roster = Some(bytes.to_vec());

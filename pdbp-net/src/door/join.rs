@@ -4,11 +4,11 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
+use super::Shared;
 use super::encoding::{self, Encoding, Received};
 use super::greeting::{ANSWER, Answer, Claim, HELLO, Id, Initiator, Purpose, VERSION, Verdict};
 use super::handshake::PLAIN_AT_TLS;
 use super::roster::{ROSTER, Roster};
-use super::{PATIENCE, Shared};
 use crate::error::{Refusal, StartError};
 use crate::framing::Protocol;
 use crate::framing::soap::{ROOT, Role, Word};
@@ -79,9 +79,9 @@ pub(crate) fn join(
     loop {
         let address = there.take().or_else(|| turns.next().map(str::to_owned)).unwrap_or_default();
         // One that says nothing must not keep this process from the others: each has a second, then two, and so on.
-        let patience = if count > 1 { CONNECT * (1 + tried / count).min(8) } else { PATIENCE };
+        let patience = if count > 1 { CONNECT * (1 + tried / count).min(8) } else { shared.patience };
         let left = deadline.saturating_duration_since(Instant::now()).max(PAUSE);
-        let times = (began, deadline, patience.min(PATIENCE).min(left));
+        let times = (began, deadline, patience.min(shared.patience).min(left));
         tried = tried.saturating_add(1);
         let error = match attempt(&address, shared, times, &mut listen) {
             Ok(joined) => return Ok(joined),

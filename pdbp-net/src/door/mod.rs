@@ -42,6 +42,12 @@ use roster::Roster;
 
 /// How long a stranger may take to prove that it is a node.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+#[cfg(test)]
+use tests::patience;
+#[cfg(not(test))]
+fn patience() -> Duration {
+    PATIENCE
+}
 /// Maximum strangers at a time.
 pub(crate) const STRANGERS: usize = 64;
 /// Maximum strangers per address at a time.
@@ -79,6 +85,8 @@ pub(crate) struct Shared {
     pub(crate) token: Token,
     pub(crate) process: Id,
     pub(crate) longest: u32,
+    /// [`PATIENCE`], except in tests.
+    patience: Duration,
     /// The role in which it joins.
     pub(crate) role: Role,
     /// Where others reach this process, if that differs from the address it calls from.
@@ -107,6 +115,7 @@ impl Shared {
             token,
             process: Id(token::random()?),
             longest,
+            patience: patience(),
             role,
             advertised,
             framing,

@@ -3,6 +3,7 @@ use std::net::TcpListener;
 use socket2::SockRef;
 
 use super::*;
+use crate::door::PATIENCE;
 use crate::token;
 
 /// A vanished host sends nothing, and a process that waits for others to join has no deadline.
@@ -13,7 +14,8 @@ fn of_who_waits_the_system_looks_whether_its_host_is_there() {
     let (stream, from) = listener.accept().unwrap();
     stream.set_nonblocking(true).unwrap();
     let socket = Socket::new(TcpStream::from_std(stream), None);
-    let mut handshake = Handshake::accepted(socket, from.ip(), token::random().unwrap(), Instant::now());
+    let times = (Instant::now(), PATIENCE);
+    let mut handshake = Handshake::accepted(socket, from.ip(), token::random().unwrap(), times);
     let is_watched = |handshake: &Handshake| SockRef::from(&handshake.socket.stream).keepalive().unwrap();
     assert!(handshake.deadline().is_some() && !is_watched(&handshake));
     handshake.await_cluster(Id([1; 16]));

@@ -11,12 +11,12 @@ struct Forwarded {
     outside: String,
     inside: String,
     calls: Arc<AtomicUsize>,
+    _reserved: Socket,
 }
 
 impl Forwarded {
     fn new() -> Self {
-        // Free a moment ago.
-        let inside = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let (reserved, inside) = reserved();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let outside = listener.local_addr().unwrap().to_string();
         let (calls, to) = (Arc::<AtomicUsize>::default(), inside.clone());
@@ -33,7 +33,7 @@ impl Forwarded {
                 }
             }
         });
-        Self { outside, inside, calls }
+        Self { outside, inside, calls, _reserved: reserved }
     }
 
     fn options(&self) -> Options {

@@ -4,7 +4,6 @@
 use pdbp_core::id::NodeId;
 use pdbp_core::umb::{BlockPool, HeapMemory, stride};
 use pdbp_core::{Op, Refused};
-use socket2::{Domain, Socket, Type};
 
 use super::super::STRANGERS;
 use super::*;

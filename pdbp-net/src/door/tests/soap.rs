@@ -174,13 +174,14 @@ fn who_is_refused_by_name_is_told_by_soap_too() {
 
 #[test]
 fn a_slow_request_gets_408() {
-    let (net, _other) = pair();
-    let mut slow = dial(net.address());
-    slow.write_all(&post(&body("<p:Hello/>"))[..100]).unwrap();
-    let mut answer = String::new();
-    slow.read_to_string(&mut answer).unwrap();
+    let (net, _other) = impatient_pair();
+    // Those that are closed before their request has come do not get it.
+    let (before, answer) = (0..)
+        .map(|before| (before, answer(&net, &post(&body("<p:Hello/>"))[..100])))
+        .find(|(_, answer)| !answer.is_empty())
+        .unwrap();
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
-    assert_eq!(net.stats().door.too_slow, 1);
+    assert_eq!(net.stats().door.too_slow, before + 1);
 }
 
 /// The server at the address speaks HTTP, but is not PDBP.
