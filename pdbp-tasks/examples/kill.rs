@@ -11,6 +11,7 @@ use std::collections::HashSet;
 use std::error::Error;
 use std::fs::File;
 use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -188,9 +189,11 @@ impl Random {
 }
 
 fn test(kills: u64, folder: &Path) -> Result<(), Failed> {
-    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    let mut processes =
-        Processes { folder: folder.to_owned(), address: format!("127.0.0.1:{port}"), list: Vec::new() };
+    // Of a host that no other program uses: a port of the usual one may go to another while the pool is restarted.
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let host = Ipv4Addr::new(127, 64 | high & 63, low, 1);
+    let address = TcpListener::bind((host, 0))?.local_addr()?.to_string();
+    let mut processes = Processes { folder: folder.to_owned(), address, list: Vec::new() };
     let pool = processes.start("pool", 0)?;
     processes.list.push(pool);
     // The pool creates the token file that the others read.

@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 
 use common::place::{Place, Running, command, text};
 use common::{finish, send, until};
@@ -42,6 +42,13 @@ fn the_output_of_a_task_that_has_none_is_not_that_of_another() {
     assert!(nowhere.status.code() == Some(1) && why.contains("cannot write no/such/out-3.txt"), "{why}");
 }
 
+/// Whether a process ends by SIGINT in its own way.
+fn catches_int(process: &Child) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("Linux says it");
+    u64::from_str_radix(caught.trim(), 16).unwrap() >> (2 - 1) & 1 == 1
+}
+
 #[test]
 fn a_job_whose_submission_was_interrupted_can_be_closed() {
     let place = Place::new();
@@ -50,6 +57,7 @@ fn a_job_whose_submission_was_interrupted_can_be_closed() {
     let submit = ["submit", &place.address, "--token-file", "token", "--each-line", "-", "--", "true"];
     let submit = place.command(&submit).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     until("the job is begun", || text(&place.ask(&["status"]).stdout).contains("open"));
+    until("it has been told so", || catches_int(&submit));
     send("INT", &submit);
     let ended = finish(submit);
     assert_eq!(ended.status.signal(), Some(2), "{ended:?}");

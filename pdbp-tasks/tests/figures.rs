@@ -4,12 +4,12 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::process::Stdio;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use common::place::{Place, text};
+use common::place::{Place, own_address, text};
 use common::{finish, until};
 use openmetrics_parser::openmetrics::parse_openmetrics;
 use pdbp::Builder;
@@ -20,7 +20,17 @@ const SECRET: &str = "0123456789abcdef0123456789abcdef";
 const SOON: Duration = Duration::from_secs(60);
 
 /// Requests a page. Returns the whole answer, and its body.
-fn get(address: SocketAddr, path: &str, more: &str) -> Option<(String, String)> {
+fn get(address: SocketAddr, path: &str, more: &str) -> (String, String) {
+    let mut answer = None;
+    // The server closes a connection on which no request comes in time.
+    until("there is an answer", || {
+        answer = ask(address, path, more);
+        answer.is_some()
+    });
+    answer.unwrap()
+}
+
+fn ask(address: SocketAddr, path: &str, more: &str) -> Option<(String, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(SOON)).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n{more}\r\n").ok()?;
@@ -31,13 +41,13 @@ fn get(address: SocketAddr, path: &str, more: &str) -> Option<(String, String)> 
 }
 
 fn json(address: SocketAddr, more: &str) -> Value {
-    let (answer, body) = get(address, "/tasks.json", more).unwrap();
+    let (answer, body) = get(address, "/tasks.json", more);
     serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {answer}"))
 }
 
 /// Checks that `/metrics` has these lines, and is well-formed.
 fn has_lines(address: SocketAddr, more: &str, lines: &[&str]) {
-    let body = get(address, "/metrics", more).unwrap().1;
+    let body = get(address, "/metrics", more).1;
     parse_openmetrics(&body).unwrap_or_else(|error| panic!("{error}:\n{body}"));
     for line in lines {
         assert!(body.lines().any(|l| l == *line), "{line} is not in\n{body}");
@@ -48,7 +58,7 @@ fn has_lines(address: SocketAddr, more: &str, lines: &[&str]) {
 fn a_program_shows_what_its_pool_does() {
     let cluster = Builder::new().nodes(2).metrics("127.0.0.1:0".into()).start().unwrap();
     let address = cluster.nodes()[0].endpoint().unwrap().address();
-    assert!(get(address, "/tasks.json", "").unwrap().0.contains("404 Not Found"));
+    assert!(get(address, "/tasks.json", "").0.contains("404 Not Found"));
     let (go, gone) = mpsc::channel::<()>();
     let gone = std::sync::Mutex::new(gone);
     let mut program = Program::new("shown");
@@ -101,14 +111,13 @@ fn a_program_shows_what_its_pool_does() {
         Ok(())
     });
     ran.unwrap();
-    assert!(get(address, "/tasks.json", "").unwrap().0.contains("404 Not Found"));
+    assert!(get(address, "/tasks.json", "").0.contains("404 Not Found"));
 }
 
 #[test]
 fn a_pool_that_is_served_shows_its_journal_to_those_who_know_the_secret() {
     let place = Place::new();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let metrics = format!("127.0.0.1:{port}");
+    let metrics = own_address();
     let serve = ["serve", "--journal", "jobs", "--token-file", "token", "--listen", &place.address];
     let serve = [&serve[..], &["--metrics", &metrics]].concat();
     let refused = finish(place.command(&serve).stderr(Stdio::piped()).spawn().unwrap());
@@ -121,7 +130,7 @@ fn a_pool_that_is_served_shows_its_journal_to_those_who_know_the_secret() {
     let mut said = BufReader::new(pool.0.stderr.take().unwrap()).lines().map_while(Result::ok);
     assert!(said.any(|line| line.contains("serving")));
     let (address, bearer) = (metrics.parse().unwrap(), format!("Authorization: Bearer {SECRET}\r\n"));
-    assert!(get(address, "/tasks.json", "").unwrap().0.contains("401 Unauthorized"));
+    assert!(get(address, "/tasks.json", "").0.contains("401 Unauthorized"));
     assert!(
         place
             .ask(&["submit", "--array", "1-20000", "--name", "many", "--", "sh", "-c", "exit 1"])
@@ -145,7 +154,7 @@ fn a_pool_that_is_served_shows_its_journal_to_those_who_know_the_secret() {
         &bearer,
         &["pdbp_tasks_journal_up 1.0", "pdbp_tasks_journal_term 1.0", "pdbp_tasks_jobs 0.0"],
     );
-    let body = get(address, "/metrics", &bearer).unwrap().1;
+    let body = get(address, "/metrics", &bearer).1;
     let bytes = body.lines().find_map(|line| line.strip_prefix("pdbp_tasks_journal_bytes "));
     assert!(bytes.and_then(|bytes| bytes.parse::<f64>().ok()).is_some_and(|bytes| bytes > 0.0), "{body}");
 }

@@ -80,6 +80,11 @@ impl Drop for Stops<'_> {
     }
 }
 
+/// For the processes of a pool that are threads of this one.
+fn builder(place: &Place) -> Builder {
+    Builder::new().token_file(place.folder.path().join("token")).set("lease_ms", place.lease_ms)
+}
+
 type One = Kind<u64, u64>;
 type Sum = Kind<((), Vec<u64>), u64>;
 type Fails = Kind<(), u64>;
@@ -99,7 +104,7 @@ fn adds() -> (Program, One, Sum, Fails) {
 fn a_client_adds_tasks_that_need_others_and_finds_them_again() {
     let place = Place::new();
     let folder = place.folder.path();
-    let builder = || Builder::new().token_file(folder.join("token")).outage(Duration::from_millis(200));
+    let builder = || builder(&place).outage(Duration::from_millis(200));
     let stop = AtomicBool::new(false);
     let (ready, is_ready) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
@@ -162,7 +167,7 @@ fn a_client_adds_tasks_that_need_others_and_finds_them_again() {
 /// read that result (`ask`, by a part that the second argument flushes) and never reads an answer.
 fn with_a_deaf_client(length: u64, then: impl FnOnce(&mut Remote, u32, &Part, &dyn Fn(u64))) {
     let place = Place::new();
-    let builder = || Builder::new().token_file(place.folder.path().join("token"));
+    let builder = || builder(&place);
     let join = || builder().join(place.address.clone());
     let long = || {
         let mut program = Program::new("long");
@@ -354,7 +359,7 @@ fn processes_that_are_idle_or_at_their_time_go_and_outputs_are_followed_into_fil
 
 #[test]
 fn what_a_process_has_that_is_stopped_and_not_dead_runs_elsewhere() {
-    let place = Place::new();
+    let place = Place { lease_ms: "2000", ..Place::new() };
     let _pool = place.serve();
     place.await_token();
     let work = ["work", &place.address, "--token-file", "token", "--slots", "1"];

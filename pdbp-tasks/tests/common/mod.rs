@@ -29,8 +29,13 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 /// Waits for the end of a process, but not for ever.
 pub(crate) fn finish(child: Child) -> Output {
     let (ended, has_ended) = mpsc::channel();
+    let process = child.id().to_string();
     std::thread::spawn(move || ended.send(child.wait_with_output()));
-    has_ended.recv_timeout(LONG).expect("it does not end").unwrap()
+    let Ok(output) = has_ended.recv_timeout(LONG) else {
+        let _ = Command::new("kill").args(["-KILL", &process]).status();
+        panic!("it does not end: {:?}", has_ended.recv());
+    };
+    output.unwrap()
 }
 
 /// Sends a signal to this process alone.

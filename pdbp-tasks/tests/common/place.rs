@@ -1,8 +1,10 @@
 //! A pool served by one process, with other processes that work for it.
 
 use std::fs::File;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::until;
 
@@ -11,6 +13,17 @@ pub(crate) struct Place {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) address: String,
     pub(crate) tls: &'static str,
+    /// By default longer than a process may be without a processor on a busy machine.
+    pub(crate) lease_ms: &'static str,
+}
+
+/// An address of this host for this process alone, and another one each time: a port of the usual one that was free a moment ago may go to another
+/// program.
+pub(crate) fn own_address() -> String {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let host = Ipv4Addr::new(127, 64 | high & 63, low, NEXT.fetch_add(1, Ordering::Relaxed));
+    TcpListener::bind((host, 0)).unwrap().local_addr().unwrap().to_string()
 }
 
 /// A process that is killed when dropped.
@@ -36,13 +49,12 @@ pub(crate) fn command(folder: &Path, words: &[&str]) -> Command {
 
 impl Place {
     pub(crate) fn new() -> Self {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        Self { folder: tempfile::tempdir().unwrap(), address: format!("127.0.0.1:{port}"), tls: "off" }
+        Self { folder: tempfile::tempdir().unwrap(), address: own_address(), tls: "off", lease_ms: "60000" }
     }
 
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = command(self.folder.path(), words);
-        command.env("PDBP_TLS", self.tls);
+        command.env("PDBP_TLS", self.tls).env("PDBP_LEASE_MS", self.lease_ms);
         command
     }
 
