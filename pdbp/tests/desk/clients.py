@@ -44,8 +44,27 @@ def fails(reason: str, call) -> None:
     validate(history.last_received)
 
 
+class Patient:
+    """Calls again what the desk is too busy for, as it may be on a busy machine."""
+
+    def __init__(self, desk: zeep.proxy.ServiceProxy) -> None:
+        self.desk = desk
+
+    def __getattr__(self, operation: str):
+        def call(*args, **kwargs):
+            for _ in range(30):
+                try:
+                    return getattr(self.desk, operation)(*args, **kwargs)
+                except zeep.exceptions.Fault as fault:
+                    if fault.detail.find(".//{urn:pdbp:desk}Reason").text != "Busy":
+                        raise
+            raise AssertionError("the desk stays busy")
+
+        return call
+
+
 for port in ("Soap11", "Soap12"):
-    desk = client.bind("Desk", port)
+    desk = Patient(client.bind("Desk", port))
     # The mailbox of an earlier round may still be in the tables for a moment.
     assert "worker@node1" in desk.Parts(), desk.Parts()
     validate(history.last_sent, history.last_received)
