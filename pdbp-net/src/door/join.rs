@@ -4,11 +4,11 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use super::Shared;
 use super::encoding::{self, Encoding, Received};
 use super::greeting::{ANSWER, Answer, Claim, HELLO, Id, Initiator, Purpose, VERSION, Verdict};
 use super::handshake::PLAIN_AT_TLS;
 use super::roster::{ROSTER, Roster};
+use super::{PATIENCE, Shared};
 use crate::error::{Refusal, StartError};
 use crate::framing::Protocol;
 use crate::framing::soap::{ROOT, Role, Word};
@@ -119,6 +119,7 @@ fn attempt(
     (began, deadline, patience): (Instant, Instant, Duration),
     listen: &mut impl FnMut(SocketAddr) -> Result<TcpListener, StartError>,
 ) -> Result<(TcpListener, Roster), Try> {
+    let since = Instant::now();
     let stream = connect(address)?;
     let (own, founder) = (stream.local_addr()?, stream.peer_addr()?);
     let session = shared.sessions.as_ref().map(Sessions::dial).transpose()?;
@@ -138,13 +139,14 @@ fn attempt(
         incarnation: 0,
     };
     let encoding = Encoding::to(Protocol::to(shared.framing, address.to_owned()));
-    let answer =
-        greet(&mut socket, (&encoding, patience), address, shared, claim).map_err(|error| match error {
+    let answer = greet(&mut socket, (&encoding, patience, since), address, shared, claim).map_err(
+        |error| match error {
             Try::Again(error) if is_timeout(&error) => {
                 Try::Again(io::Error::new(ErrorKind::TimedOut, SILENT))
             }
             other => other,
-        })?;
+        },
+    )?;
     if !answer.is_welcome() {
         let longest = usize::try_from(shared.longest).unwrap_or(usize::MAX);
         let refusal = answer.refusal(longest).unwrap_or(Refusal::Other(answer.verdict));
@@ -229,9 +231,10 @@ fn unusable(address: &str, error: io::Error) -> Try {
     }
 }
 
+/// Exchanges the greeting on a connection that is not older than `since`.
 fn greet(
     socket: &mut Socket<Timed>,
-    (encoding, patience): (&Encoding, Duration),
+    (encoding, patience, since): (&Encoding, Duration, Instant),
     address: &str,
     shared: &Shared,
     claim: Claim,
@@ -254,8 +257,12 @@ fn greet(
             socket.write_all(&claim)?;
             let mut answer = [0; ANSWER];
             socket.read_exact(&mut answer).map_err(|error| match error.kind() {
-                // An end that rejects the token closes the connection without an answer.
-                ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => wrong(),
+                // An end that rejects the token closes the connection without an answer, and so does one for which this process has been too slow.
+                ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset
+                    if since.elapsed() < PATIENCE.min(shared.patience) =>
+                {
+                    wrong()
+                }
                 _ => Try::Again(error),
             })?;
             answer
@@ -293,6 +300,8 @@ fn ask<const BYTES: usize>(
         Ok(Received::Status(403, _)) => {
             return Err(Try::Never(StartError::WrongToken { address: address.to_owned() }));
         }
+        // This process may have had no processor for a while.
+        Ok(Received::Status(408, _)) => return Err(io::Error::other("this process was too slow").into()),
         Ok(Received::Status(status, _)) => status,
     };
     Err(Try::Never(StartError::NoExchange { address: address.to_owned(), status }))

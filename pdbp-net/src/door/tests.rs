@@ -78,11 +78,20 @@ fn reserved() -> (Socket, String) {
     (socket, address)
 }
 
+/// Reads what is there, or waits for some. A read with a timeout is interrupted where the process is stopped and goes on.
+fn read_some(stream: &mut TcpStream, room: &mut [u8]) -> std::io::Result<usize> {
+    loop {
+        match stream.read(room) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
 /// Whether the other end closes the connection without sending anything.
 fn is_closed(stream: &mut TcpStream) -> bool {
     // With unread bytes the system reports a reset instead.
-    stream
-        .read(&mut [0; 8])
+    read_some(stream, &mut [0; 8])
         .map_or_else(|error| error.kind() == ErrorKind::ConnectionReset, |count| count == 0)
 }
 
@@ -340,6 +349,40 @@ fn a_founder_of_another_version_is_named_with_both() {
     assert_eq!(refusal, &Refusal::Version { own: VERSION, theirs: VERSION + 3 });
     let said = refused.to_string();
     assert!(said.contains(&VERSION.to_string()) && said.contains(&(VERSION + 3).to_string()), "{said}");
+}
+
+/// A process that had no processor for a while was told that it does not know the token, and gave up.
+#[test]
+fn who_is_shown_out_since_it_was_too_slow_tries_again() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let answer = |mut stream: TcpStream, is_first: bool| -> Option<()> {
+        let token = options().token.unwrap();
+        let (mut responder, mut hello, mut claim) = (Responder::new([9; 32]), [0; HELLO], [0; CLAIM]);
+        stream.read_exact(&mut hello).ok()?;
+        if is_first {
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        stream.write_all(&responder.hello(&hello, [0; 32]).unwrap()).ok()?;
+        stream.read_exact(&mut claim).ok()?;
+        responder.claim(&claim, &token).unwrap();
+        if is_first {
+            std::thread::sleep(Duration::from_millis(300));
+            return None;
+        }
+        let (verdict, process) = (Verdict::Block as u8, Id([4; 16]));
+        let answer = Answer { verdict, version: VERSION, nodes: 2, longest: 2000, process, primary: None };
+        stream.write_all(&responder.answer(answer, &token)).ok()
+    };
+    std::thread::spawn(move || {
+        let mut is_first = true;
+        for stream in listener.incoming().map_while(Result::ok) {
+            answer(stream, std::mem::take(&mut is_first));
+        }
+    });
+    PATIENCE.set(Duration::from_millis(500));
+    let refused = Net::join(&address, None, &options()).err().unwrap();
+    assert!(matches!(&refused, StartError::Refused { .. }), "{refused}");
 }
 
 /// A process that joins and leaves before the others have joined frees its place for another.

@@ -137,7 +137,7 @@ fn greet_by_soap(stream: &mut TcpStream, claim: Claim, token: &Token) -> String 
     let mut answer = String::new();
     while !answer.ends_with("</e:Envelope>") {
         let mut room = [0; 4096];
-        let count = stream.read(&mut room).unwrap();
+        let count = read_some(stream, &mut room).unwrap();
         answer.push_str(std::str::from_utf8(&room[..count]).unwrap());
     }
     let theirs = answer.split_once("<p:HelloResponse>").unwrap().1.split_once('<').unwrap().0;
@@ -145,7 +145,7 @@ fn greet_by_soap(stream: &mut TcpStream, claim: Claim, token: &Token) -> String 
     let claim = initiator.hello(&theirs, [0; 32], token).unwrap();
     stream.write_all(&envelope::door(&caller, Word::Claim, &claim)).unwrap();
     let mut room = vec![0; 4096];
-    let count = stream.read(&mut room).unwrap();
+    let count = read_some(stream, &mut room).unwrap();
     String::from_utf8(room[..count].to_vec()).unwrap()
 }
 
@@ -198,6 +198,22 @@ fn a_server_of_others_is_told_apart() {
     let error = Net::join(&address, None, &by_soap).err().unwrap();
     assert!(matches!(&error, StartError::NoExchange { status: 404, .. }), "{error}");
     assert!(error.to_string().contains(&address) && error.to_string().contains("404"), "{error}");
+}
+
+#[test]
+fn who_is_told_that_it_was_too_slow_tries_again() {
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = server.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for said in ["408 Request Timeout", "404 Not Found"] {
+            let (mut stream, _) = server.accept().unwrap();
+            let _ = stream.read(&mut [0; 4096]).unwrap();
+            stream.write_all(format!("HTTP/1.1 {said}\r\nContent-Length: 0\r\n\r\n").as_bytes()).unwrap();
+        }
+    });
+    let by_soap = Options { framing: Framing::Soap, ..options() };
+    let error = Net::join(&address, None, &by_soap).err().unwrap();
+    assert!(matches!(&error, StartError::NoExchange { status: 404, .. }), "{error}");
 }
 
 /// This could go on for hours: each byte had a deadline of its own.
