@@ -2,10 +2,9 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use pdbp_core::Event;
@@ -14,7 +13,7 @@ use pdbp_local::Doorbell;
 use super::{Node, Shared, Waiter};
 use crate::config::Progress;
 use crate::error::WaitError;
-use crate::sync::WakerList;
+use crate::sync::Tasks;
 
 /// Events kept for each consumer.
 const EVENTS: usize = 256;
@@ -23,15 +22,21 @@ const EVENTS: usize = 256;
 struct Queue {
     events: VecDeque<Event>,
     lost: u64,
+    /// Wakes the task that waits for the next event.
+    waker: Option<Waker>,
 }
 
 impl Queue {
-    fn push(&mut self, event: Event) {
+    /// Keeps an event; the task that waits for it is then due.
+    fn push(&mut self, event: Event, tasks: &Tasks) {
         if self.events.len() == EVENTS {
             self.events.pop_front();
             self.lost += 1;
         }
         self.events.push_back(event);
+        if let Some(waker) = self.waker.take() {
+            tasks.make_due(waker);
+        }
     }
 }
 
@@ -41,6 +46,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The events of a node, and who waits for them.
+#[derive(Default)]
 pub(crate) struct Events {
     program: Mutex<Queue>,
     watches: Mutex<Vec<Weak<Mutex<Queue>>>>,
@@ -48,32 +54,18 @@ pub(crate) struct Events {
     pub(super) bell: Doorbell,
     /// Whether a thread that waits for an event sleeps on the node's bell, as the leader.
     on_nodes_bell: AtomicBool,
-    /// Tasks that wait for an event, by the address of their queue.
-    tasks: WakerList<usize>,
-}
-
-impl Default for Events {
-    fn default() -> Self {
-        Self {
-            program: Mutex::default(),
-            watches: Mutex::default(),
-            bell: Doorbell::default(),
-            on_nodes_bell: AtomicBool::new(false),
-            tasks: WakerList::uncounted(),
-        }
-    }
 }
 
 impl Events {
-    fn record(&self, event: Event) {
+    fn record(&self, event: Event, tasks: &Tasks) {
         lock(&self.watches).retain(|watch| {
             let watch = watch.upgrade();
             if let Some(queue) = &watch {
-                lock(queue).push(event.clone());
+                lock(queue).push(event.clone(), tasks);
             }
             watch.is_some()
         });
-        lock(&self.program).push(event);
+        lock(&self.program).push(event, tasks);
     }
 
     fn watch(&self) -> Watch {
@@ -95,13 +87,12 @@ impl Shared {
     /// Records an event, and wakes the threads that wait for one. The caller wakes the tasks that are due, as the engine's lock does.
     pub(crate) fn record_event(&self, event: Event) {
         let events = &self.events;
-        events.record(event);
+        events.record(event, &self.tasks);
         events.bell.ring();
         // Pairs with the store in `sleep_on_nodes_bell` through the fences of the bells, as in `Pipe::ring`.
         if events.on_nodes_bell.load(Ordering::Relaxed) {
             self.bell.ring();
         }
-        self.tasks.mark_due(&events.tasks);
     }
 }
 
@@ -110,6 +101,14 @@ impl Shared {
 /// Its calls do what those of [`Node`] with the same names do. The node that they take is the one watched, or a clone of it.
 #[derive(Debug)]
 pub struct Watch(Arc<Mutex<Queue>>);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // Its task may end here, which must not happen while `Events::record` holds the last reference to the queue.
+        let waker = lock(&self.0).waker.take();
+        drop(waker);
+    }
+}
 
 impl Watch {
     /// Takes the oldest event. Does not wait, and does not let the node make progress, unlike receiving parts and [`Node::poll`].
@@ -246,19 +245,27 @@ impl Node {
         if let Some(event) = take() {
             return Poll::Ready(Ok(event));
         }
-        let shared = &self.shared;
-        if shared.settings.progress == Progress::Inline {
+        if self.shared.settings.progress == Progress::Inline {
             return Poll::Ready(Err(WaitError::NobodyPolls));
         }
-        shared.tasks.wait_on(&shared.events.tasks, ptr::from_ref(queue).addr(), cx.waker().clone());
+        let waker = cx.waker().clone();
+        let mut queue = lock(queue);
         // One may have been recorded just before.
-        take().map_or(Poll::Pending, |event| Poll::Ready(Ok(event)))
+        if let Some(event) = queue.events.pop_front() {
+            return Poll::Ready(Ok(event));
+        }
+        let before = queue.waker.replace(waker);
+        drop(queue);
+        // May hold the last reference to its task.
+        drop(before);
+        Poll::Pending
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
     use std::thread;
     use std::time::Instant;
 
@@ -330,22 +337,38 @@ mod tests {
         let kept = events.watch();
         (0..100).for_each(|_| drop(events.watch()));
         assert!(lock(&events.watches).len() <= 2);
-        events.record(up(1));
+        events.record(up(1), &Tasks::default());
         assert!(kept.next_event().is_some() && lock(&events.watches).len() == 1);
     }
 
     #[test]
+    fn a_task_that_waited_with_a_watch_ends_with_it() {
+        struct Task;
+        impl Wake for Task {
+            fn wake(self: Arc<Self>) {}
+        }
+        let cluster = Cluster::builder().nodes(1).progress(Progress::Host).start().unwrap();
+        let (node, task) = (&cluster.nodes()[0], Arc::new(Task));
+        node.poll();
+        for _ in 0..100 {
+            let watch = node.watch();
+            assert!(watch.poll_event(node, &mut Context::from_waker(&Arc::clone(&task).into())).is_pending());
+        }
+        assert_eq!(Arc::strong_count(&task), 1, "wakers of watches that were dropped");
+    }
+
+    #[test]
     fn who_does_not_take_events_loses_the_oldest_and_hears_how_many_and_nobody_elses() {
-        let events = Events::default();
+        let (events, tasks) = (Events::default(), Tasks::default());
         let number = |event: Event| match event {
             Event::NodeUp { node } => node.index(),
             other => panic!("{other:?}"),
         };
-        events.record(up(0));
+        events.record(up(0), &tasks);
         let (slow, quick, gone) = (events.watch(), events.watch(), events.watch());
         drop(gone);
         for n in 1..=300 {
-            events.record(up(n));
+            events.record(up(n), &tasks);
             assert_eq!(quick.next_event().map(number), Some(n.into()), "not that of before it began");
         }
         assert_eq!((quick.next_event().is_none(), quick.lost(), slow.lost()), (true, 0, 44));

@@ -11,20 +11,11 @@ pub(crate) struct WakerList<K> {
     /// Whether there are any.
     any: AtomicBool,
     wakers: Mutex<Vec<(K, Waker)>>,
-    /// Whether its tasks count as waiting: see [`Tasks::has_waiting`].
-    counted: bool,
 }
 
 impl<K> Default for WakerList<K> {
     fn default() -> Self {
-        Self { any: AtomicBool::new(false), wakers: Mutex::new(Vec::new()), counted: true }
-    }
-}
-
-impl<K> WakerList<K> {
-    /// A list for tasks that no thread polls for: they wait for something rare, of which they may learn a few milliseconds late.
-    pub(crate) fn uncounted() -> Self {
-        Self { counted: false, ..Self::default() }
+        Self { any: AtomicBool::new(false), wakers: Mutex::new(Vec::new()) }
     }
 }
 
@@ -43,7 +34,7 @@ impl<K: PartialEq> WakerList<K> {
 
 /// The tasks that wait at a node.
 pub(crate) struct Tasks {
-    /// Number of waiting wakers, on all lists that count.
+    /// Number of waiting wakers, on all lists.
     waiting: AtomicUsize,
     is_due: AtomicBool,
     due: Mutex<Vec<Waker>>,
@@ -60,7 +51,7 @@ impl Tasks {
     /// no other task was waiting.
     pub(crate) fn wait_on<K: PartialEq>(&self, list: &WakerList<K>, key: K, waker: Waker) -> bool {
         let before = list.insert(key, waker);
-        let is_first = list.counted && before.is_none() && self.waiting.fetch_add(1, Ordering::Relaxed) == 0;
+        let is_first = before.is_none() && self.waiting.fetch_add(1, Ordering::Relaxed) == 0;
         // Pairs with the fence before `mark_due`: either this task sees what has arrived, or `mark_due` sees the task.
         fence(Ordering::SeqCst);
         // The replaced waker may hold the last reference to its task.
@@ -88,11 +79,17 @@ impl Tasks {
     fn drain<K>(&self, list: &WakerList<K>) {
         let mut wakers = lock(&list.wakers);
         list.any.store(false, Ordering::Relaxed);
-        if list.counted {
-            self.waiting.fetch_sub(wakers.len(), Ordering::Relaxed);
-        }
+        self.waiting.fetch_sub(wakers.len(), Ordering::Relaxed);
         lock(&self.due).extend(wakers.drain(..).map(|(_, waker)| waker));
         // Pairs with the load in `wake`; for the thread that holds the engine's lock, that lock orders the two.
+        self.is_due.store(true, Ordering::Release);
+    }
+
+    /// Makes a task due that is on no list, and for which no thread polls: it waits for something rare, of which it may learn a few
+    /// milliseconds late.
+    pub(crate) fn make_due(&self, waker: Waker) {
+        lock(&self.due).push(waker);
+        // As in `drain`.
         self.is_due.store(true, Ordering::Release);
     }
 
