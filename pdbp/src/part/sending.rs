@@ -455,8 +455,8 @@ impl<S: Share> Part<S> {
             return true;
         }
         if self.loaned.get() == Some(node) {
-            // `send` will report it.
-            return true;
+            // `send` will report it, but a stream is written meanwhile, and needs a block.
+            return self.shared().engine().may_open(node);
         }
         let (block, now) = match self.open_block(node, Patience::None) {
             Ok(opened) => opened,

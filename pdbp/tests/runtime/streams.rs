@@ -461,3 +461,18 @@ fn a_writer_that_receives_meanwhile_is_not_held_up_by_messages_to_itself() {
         assert!(received > 100, "{received}");
     }
 }
+
+#[test]
+fn a_writer_with_a_loan_and_no_room_times_out() {
+    for cluster in clusters(2) {
+        let (a, b) = pair(&cluster);
+        let sender = a.sender(b.id());
+        let loan = sender.loan(8).unwrap();
+        let mut stream = a.open_stream(b.id()).unwrap();
+        stream.set_timeout(Some(BRIEFLY));
+        // Nobody reads.
+        let written = stream.write_or(&pattern(10 << 20), |_| panic!("nobody has sent anything"));
+        assert!(matches!(written, Err(SendError::Timeout(_))), "{written:?}");
+        drop(loan);
+    }
+}
