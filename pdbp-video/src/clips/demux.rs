@@ -48,11 +48,21 @@ pub struct H264Track {
     pub is_whole: bool,
 }
 
-/// Every H.264 track of a file with these contents; at least one.
+/// A track without a stream. The others of its file can be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("track {number}: {reason}")]
+pub struct DamagedTrack {
+    /// Its number in the file.
+    pub number: u32,
+    /// Why.
+    pub reason: &'static str,
+}
+
+/// Every H.264 track of a file with these contents; at least one that can be read.
 ///
 /// # Errors
 /// [`Refusal`] if there is none, or none that can be read.
-pub fn h264_tracks(data: &[u8]) -> Result<Vec<H264Track>, Refusal> {
+pub fn h264_tracks(data: &[u8]) -> Result<Vec<Result<H264Track, DamagedTrack>>, Refusal> {
     let damaged = Refusal::Damaged;
     let mut reader = data;
     let context = mp4parse::read_mp4(&mut reader).map_err(|error| damaged(error.to_string()))?;
@@ -65,8 +75,11 @@ pub fn h264_tracks(data: &[u8]) -> Result<Vec<H264Track>, Refusal> {
             found.push(format!("{:?}", track.track_type).to_lowercase());
             continue;
         };
-        let config =
-            Record::parse(Standard::H264, config).ok_or_else(|| damaged("the avcC box is cut off".into()))?;
+        let number = track.track_id.unwrap_or_default();
+        let Some(config) = Record::parse(Standard::H264, config) else {
+            streams.push(Err(DamagedTrack { number, reason: "the avcC box is cut off" }));
+            continue;
+        };
         let (samples, is_whole) = samples(data, track, samples_left);
         samples_left -= samples.len();
         let sync: Option<BTreeSet<u32>> =
@@ -77,13 +90,16 @@ pub fn h264_tracks(data: &[u8]) -> Result<Vec<H264Track>, Refusal> {
             ))
         })?;
         bytes_left -= stream.len();
-        streams.push(H264Track { number: track.track_id.unwrap_or_default(), stream, is_whole });
+        streams.push(Ok(H264Track { number, stream, is_whole }));
+    }
+    if let Some(Err(first)) = streams.first().filter(|_| streams.iter().all(Result::is_err)) {
+        return Err(damaged(first.to_string()));
     }
     if streams.is_empty() {
         let found = if found.is_empty() { "no track at all".into() } else { found.join(", ") };
         return Err(Refusal::NoH264Track(found));
     }
-    if context.mvex.is_some() && streams.iter().all(|track| track.stream.is_empty()) {
+    if context.mvex.is_some() && streams.iter().flatten().all(|track| track.stream.is_empty()) {
         return Err(damaged("it is fragmented: its samples are not in one table".into()));
     }
     Ok(streams)
@@ -250,7 +266,12 @@ mod tests {
     fn track(number: u32, count: u32, set: usize) -> Vec<u8> {
         let head = [1, 66, 0, 30, 0xff, 0xe1];
         let length = u16::try_from(set).unwrap().to_be_bytes();
-        let avc = atom("avcC", &[&head, &length, &vec![0x67; set], &[0]]);
+        track_with(number, count, &[&head, &length, &vec![0x67; set], &[0]])
+    }
+
+    /// The same with these bytes in its `avcC` box.
+    fn track_with(number: u32, count: u32, config: &[&[u8]]) -> Vec<u8> {
+        let avc = atom("avcC", config);
         let entry = atom("avc1", &[&[0; 6], &[0, 1], &[0; 16], &[0, 16, 0, 16], &[0; 50], &avc]);
         let tables = [
             atom("stsd", &[&numbers(&[0, 1]), &entry]),
@@ -280,7 +301,10 @@ mod tests {
     fn a_file_of_many_tracks_gives_no_more_bytes_than_one_with_one() {
         let tracks = |count| -> Vec<_> { (1..=40).map(|number| track(number, count, 500)).collect() };
         let read = |data: &[u8]| {
-            h264_tracks(data).map(|tracks| tracks.iter().map(|track| track.stream.len()).sum::<usize>())
+            let lengths = |tracks: Vec<Result<H264Track, _>>| {
+                tracks.into_iter().flatten().map(|track| track.stream.len()).sum::<usize>()
+            };
+            h264_tracks(data).map(lengths)
         };
         assert_eq!(read(&file(&tracks(100)[..1])), Ok(100 * 504));
         assert_eq!(read(&file(&tracks(100))), Ok(40 * 100 * 504));
@@ -291,6 +315,20 @@ mod tests {
         // Nor more samples than bytes, though each track has less of them.
         let data = file(&(1..=40).map(|number| track(number, 10_000, 1)).collect::<Vec<_>>());
         let found = h264_tracks(&data).unwrap();
-        assert!(found[0].is_whole && !found[39].is_whole, "{} bytes", data.len());
+        let is_whole = |at: usize| found[at].as_ref().unwrap().is_whole;
+        assert!(is_whole(0) && !is_whole(39), "{} bytes", data.len());
+    }
+
+    #[test]
+    fn the_other_tracks_of_a_file_with_a_damaged_one_can_be_read() {
+        let damaged = track_with(2, 4, &[&[1, 66, 0, 30, 0xff, 0xe1, 0, 9, 0x67]]);
+        let found = h264_tracks(&file(&[track(1, 4, 5), damaged.clone(), track(3, 4, 5)])).unwrap();
+        let numbers: Vec<_> = found
+            .iter()
+            .map(|track| track.as_ref().map(|track| track.number).map_err(|track| track.number))
+            .collect();
+        assert_eq!(numbers, [Ok(1), Err(2), Ok(3)]);
+        let refusal = h264_tracks(&file(&[damaged])).unwrap_err().to_string();
+        assert_eq!(refusal, "damaged MP4: track 2: the avcC box is cut off");
     }
 }

@@ -355,7 +355,15 @@ pub fn read(path: &Path, data: Vec<u8>) -> Loaded {
     match demux::h264_tracks(&data) {
         Ok(tracks) => {
             let several = tracks.len() > 1;
-            for demux::H264Track { number, stream, is_whole } in tracks {
+            for track in tracks {
+                let demux::H264Track { number, stream, is_whole } = match track {
+                    Ok(track) => track,
+                    Err(damaged) => {
+                        let (path, reason) = (path.to_path_buf(), damaged.to_string());
+                        loaded.refused.push(ClipError::DamagedMp4 { path, reason });
+                        continue;
+                    }
+                };
                 let name = if several { format!("{name}#{number}") } else { name.clone() };
                 if !is_whole {
                     loaded.refused.push(ClipError::CutOff { name: name.clone() });
