@@ -94,7 +94,10 @@ def output(process: subprocess.Popen) -> str:
     return out
 
 
-def free_port() -> int:
+def free_address() -> str:
+    """An address of this host that is free. Ports of 127.0.0.1 may go to other programs, or to their connections, before it is used."""
+    process = os.getpid()
     with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return server.getsockname()[1]
+        server.bind((f"127.{1 + process // 250 % 250}.{process % 250}.1", 0))
+        host, port = server.getsockname()
+    return f"{host}:{port}"

@@ -5,12 +5,13 @@ import ctypes
 import glob
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
 import pypdbp
 import pytest
-from conftest import SOON, free_port, output, python
+from conftest import SOON, free_address, output, python
 
 PING_PONG = """
 import sys, pypdbp
@@ -51,7 +52,7 @@ while True:
 
 
 def test_two_processes_over_sockets():
-    address = f"127.0.0.1:{free_port()}"
+    address = free_address()
     processes = python(PING_PONG, PDBP_LISTEN=address), python(PING_PONG, PDBP_JOIN=address)
     assert [output(process) for process in processes] == ["node 0 of 2\n", "a stream\nnode 1 of 2\n"]
 
@@ -74,14 +75,16 @@ with pypdbp.start(timeout_ms=60_000) as cluster:
 
 
 def test_what_a_killed_process_has_not_read_comes_back_and_the_next_one_has_its_place():
-    address = f"127.0.0.1:{free_port()}"
-    settings = {"listen": address, "found": True, "nodes": 2, "outage_ms": 300, "timeout_ms": 10_000}
+    address = free_address()
+    settings = {"listen": address, "found": True, "nodes": 2, "outage_ms": 300, "timeout_ms": 60_000}
     with pypdbp.start(**settings) as cluster:
         part = cluster.node.register("founder")
         assert part.try_returned() is None
         deaf = python(WORKER, "deaf", PDBP_JOIN=address)
         with part.recv(timeout=SOON) as message:
             worker = message.source
+        # So that it does not even take what has come until there is no more room.
+        deaf.send_signal(signal.SIGSTOP)
         with pytest.raises(pypdbp.Timeout):
             while True:
                 part.send(worker, bytes(50_000), timeout=0.5)
@@ -91,7 +94,7 @@ def test_what_a_killed_process_has_not_read_comes_back_and_the_next_one_has_its_
         with pytest.raises(pypdbp.PeerFailed):
             while True:
                 returned.append(part.try_returned())
-                part.send(worker, b"x", timeout=0.5)
+                part.send(worker, b"x", timeout=SOON)
         next_one = python(WORKER, "reads", PDBP_JOIN=address)
         with part.recv(timeout=SOON) as message:
             worker = message.source
@@ -107,8 +110,8 @@ def test_what_a_killed_process_has_not_read_comes_back_and_the_next_one_has_its_
 
 
 def test_members_that_come_and_one_that_is_killed_are_events():
-    address = f"127.0.0.1:{free_port()}"
-    settings = {"listen": address, "found": True, "nodes": 3, "outage_ms": 300, "timeout_ms": 10_000}
+    address = free_address()
+    settings = {"listen": address, "found": True, "nodes": 3, "outage_ms": 300, "timeout_ms": 60_000}
     with pypdbp.start(**settings) as cluster:
         node = cluster.node
         watch, part = node.watch(), node.register("founder")
@@ -142,17 +145,17 @@ def test_members_that_come_and_one_that_is_killed_are_events():
         with pytest.raises(pypdbp.Timeout):
             while True:
                 watch.next(0.2)
-        assert list(watch) == []
+        assert all(event.kind not in ("node_up", "node_down") for event in watch)
         with pytest.raises(pypdbp.PeerFailed):
             while True:
-                part.send(left, b"x", timeout=0.5)
+                part.send(left, b"x", timeout=SOON)
     with pytest.raises(pypdbp.Closed):
         watch.next(SOON)
 
 
 def test_a_task_follows_a_member_that_is_killed():
-    address = f"127.0.0.1:{free_port()}"
-    with pypdbp.start(listen=address, found=True, nodes=2, outage_ms=300, timeout_ms=10_000) as cluster:
+    address = free_address()
+    with pypdbp.start(listen=address, found=True, nodes=2, outage_ms=300, timeout_ms=60_000) as cluster:
         watch, part = cluster.node.watch(), cluster.node.register("founder")
 
         async def main():
