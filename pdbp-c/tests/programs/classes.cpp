@@ -157,7 +157,7 @@ static void member(pdbp::node node) {
     pdbp::group all = node.group("all", 60s);
     const std::uint32_t rank = all.rank();
     EXPECT(all.size() == 2 && rank == node.index());
-    all.patience(30s);
+    all.patience(60s);
     all.barrier();
     std::vector<std::int16_t> values{static_cast<std::int16_t>(rank), 5};
     all.all_reduce(values, pdbp::op::max);

@@ -113,15 +113,16 @@ int main(int argc, char **argv) {
     int server, i, status;
 
     if (argc > 1) return member(argv[1]);
-    /* A port that is free now. */
+    /* A port that is free now. Those of 127.0.0.1 may go to other programs, or to their connections, before it is used. */
     server = socket(AF_INET, SOCK_STREAM, 0);
     memset(&any, 0, sizeof any);
     any.sin_family = AF_INET;
-    any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    any.sin_addr.s_addr = htonl((127u << 24) + 0x10001u + (uint32_t)getpid() % 0x7fff * 0x100);
     EXPECT(bind(server, (struct sockaddr *)&any, sizeof any) == 0);
     EXPECT(getsockname(server, (struct sockaddr *)&any, &length) == 0);
     close(server);
-    sprintf(address, "127.0.0.1:%u", (unsigned)ntohs(any.sin_port));
+    EXPECT(inet_ntop(AF_INET, &any.sin_addr, address, INET_ADDRSTRLEN) != NULL);
+    sprintf(address + strlen(address), ":%u", (unsigned)ntohs(any.sin_port));
     settings[1] = address;
 
     cluster = start(settings);
