@@ -69,9 +69,9 @@ fn a_trace_survives_a_panic_of_a_part_and_shows_who_failed() {
     for node in nodes {
         threads.push(std::thread::spawn(move || {
             let part = node.register("part", PartKind::Cpu).unwrap();
+            let to = part.find("part@node1", SOON).unwrap();
             node.barrier(SOON).unwrap();
             assert_eq!(node.id().index(), 0, "node 1 ends here");
-            let to = part.find("part@node1", SOON).unwrap();
             let began = Instant::now();
             // Not as fast as it can: each block is in the trace, whose room is for the failure.
             while part.send(to, b"x").is_ok() && began.elapsed() < SOON {

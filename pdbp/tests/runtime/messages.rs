@@ -169,6 +169,8 @@ fn values_sent_many_at_a_time_arrive_as_messages_of_their_own() {
         assert_eq!(to.send_train(b"too long", 9), Ok(0));
         assert_eq!(to.command(9).send_train(b"no trains", 3), Ok(3));
         to.flush();
+        // Commands come first if they have arrived when the receiver looks.
+        a.node().quiesce(SOON).unwrap();
         for word in ["no ", "tra", "ins"] {
             let command = until(&[&a, &b], || b.try_recv());
             assert_eq!((command.command(), &*command), (9, word.as_bytes()));
@@ -230,7 +232,7 @@ fn nothing_overtakes_a_loan() {
         assert_eq!(a.send(to, &[0; 5000]), Err(refused.clone()));
         assert_eq!(a.sender(own).loan(4).map(|_| ()), Err(refused.clone()), "one at a time");
         assert!(refused.to_string().contains("send or drop it first"), "{refused}");
-        assert!(a.wait(Interest::Send(to), BRIEFLY).unwrap().send, "a send does not wait");
+        assert!(a.wait(Interest::Send(to), SOON).unwrap().send, "a send does not wait");
         // Messages to other targets, or ahead of the rest anyway, are not held up.
         a.send(own, b"elsewhere").unwrap();
         a.sender(to).command(1).send(b"now").unwrap();
@@ -258,9 +260,13 @@ fn a_sender_waits_until_its_deadline_and_no_longer() {
         let refused = std::iter::repeat_with(|| sender.send(&[1; 700])).find_map(Result::err);
         assert!(began.elapsed() >= 2 * BRIEFLY);
         assert!(matches!(refused, Some(SendError::Timeout(_))), "{refused:?}");
-        assert!(matches!(sender.send(&[1; 700]), Err(SendError::Timeout(_))));
-        assert_eq!(a.sender(to).no_wait().send(&[1; 700]), Err(SendError::WouldBlock));
-        drop(b);
+        // More fit once the first have left, however late that is.
+        until(&[&a, &b], || {
+            let late = sender.send(&[1; 700]);
+            assert!(matches!(late, Ok(()) | Err(SendError::Timeout(_))), "{late:?}");
+            let refused = a.sender(to).no_wait().send(&[1; 700]);
+            (late.is_err() && refused == Err(SendError::WouldBlock)).then_some(())
+        });
     }
 }
 

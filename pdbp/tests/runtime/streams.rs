@@ -197,17 +197,10 @@ fn streams_are_limited_and_a_finished_one_makes_room() {
 
 #[test]
 fn a_stream_to_a_node_that_does_not_read_times_out_by_name() {
-    let cluster = pdbp::Cluster::builder()
-        .nodes(2)
-        .block_bytes(1024)
-        .memory_bytes(65_536)
-        // This is the time limit for the start as well.
-        .timeout(Duration::from_secs(3))
-        .progress(pdbp::Progress::Inline)
-        .start()
-        .unwrap();
+    let cluster = small(2, Progress::Inline);
     let (a, _b) = pair(&cluster);
     let mut stream = a.open_stream(find(&a, "b@node1")).unwrap();
+    stream.set_timeout(Some(BRIEFLY));
     let error = stream.write_all(&pattern(100_000)).unwrap_err();
     assert!(error.to_string().contains("node1"), "{error}");
     assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);

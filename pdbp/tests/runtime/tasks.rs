@@ -441,15 +441,9 @@ fn a_task_may_wait_for_either() {
     let ready = block_on(a.ready_async(Interest::Either(b.id()))).unwrap();
     assert!(ready.send && !ready.recv);
     // Until its row is full.
-    while a.try_send(b.id(), &[0; 200]).is_ok() {}
+    let sent = std::iter::from_fn(|| a.try_send(b.id(), &[0; 200]).ok()).count();
     a.flush();
-    let reader = thread::spawn(move || {
-        let mut read = 0;
-        while read < 9 {
-            b.recv_timeout(SOON).unwrap();
-            read += 1;
-        }
-    });
+    let reader = thread::spawn(move || (0..sent).for_each(|_| drop(b.recv_timeout(SOON).unwrap())));
     assert!(
         block_on(a.ready_async(Interest::Send(cluster.node(0).unwrap().lookup("b").unwrap()))).unwrap().send
     );
