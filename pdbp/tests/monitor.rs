@@ -29,18 +29,19 @@ fn address(cluster: &Cluster) -> SocketAddr {
 
 /// Asks the endpoint; head and body of its answer.
 fn get(address: SocketAddr, request: &str) -> (String, String) {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.write_all(format!("{request} HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes()).unwrap();
-    read(stream)
+    ask(address, &format!("{request} HTTP/1.1\r\nHost: {address}\r\n\r\n"))
 }
 
-/// Head and body of an answer.
-fn read(mut stream: TcpStream) -> (String, String) {
-    stream.set_read_timeout(Some(SOON)).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head.to_owned(), body.to_owned())
+/// Head and body of the answer to a request. A client that gets no processor for seconds before it has asked is refused, and asks again.
+fn ask(address: SocketAddr, request: &str) -> (String, String) {
+    until(|| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        let mut answer = String::new();
+        stream.write_all(request.as_bytes()).and_then(|()| stream.read_to_string(&mut answer)).ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        (!head.starts_with("HTTP/1.1 408 ")).then(|| (head.to_owned(), body.to_owned()))
+    })
 }
 
 /// Repeats `look` until it returns a value.
@@ -283,10 +284,8 @@ fn what_is_no_request_for_figures_is_answered_as_http_has_it() {
 
 /// Asks for the host and returns the answer.
 fn get_of(address: SocketAddr, version: &str, host: Option<&str>) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
     let host = host.map_or(String::new(), |host| format!("Host: {host}\r\n"));
-    stream.write_all(format!("GET /metrics {version}\r\n{host}\r\n").as_bytes()).unwrap();
-    let (head, body) = read(stream);
+    let (head, body) = ask(address, &format!("GET /metrics {version}\r\n{host}\r\n"));
     format!("{head}\r\n{body}")
 }
 
