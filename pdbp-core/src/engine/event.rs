@@ -1,5 +1,7 @@
 //! Events that an engine reports to its host.
 
+use core::fmt;
+
 use super::Disagreement;
 #[cfg(doc)]
 use super::Engine;
@@ -126,4 +128,84 @@ pub enum Event {
     /// Writers should submit their open blocks: a node has asked whether all messages have been received, or a peer has failed.
     /// Blocks opened before a failure come back, even if the link is up again by then.
     FlushWanted,
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Changed { part, accepted: true } => {
+                write!(f, "{part} was registered or removed on all nodes")
+            }
+            Self::Changed { part, accepted: false } => {
+                write!(f, "{part} was refused: the table of parts is full")
+            }
+            Self::Malformed { peer, reason } => write!(f, "refused a block from {peer}: {reason}"),
+            Self::Unroutable { peer, part, messages } => write!(
+                f,
+                "discarded {} from {peer} for part {part}, which does not exist or has no pipe",
+                Messages((*messages).into())
+            ),
+            Self::PeerFailed { peer, undelivered: 0 } => write!(f, "the link with {peer} has failed"),
+            Self::PeerFailed { peer, undelivered } => {
+                write!(f, "the link with {peer} has failed; {} may not have arrived", Messages(*undelivered))
+            }
+            Self::PeerRestored { peer } => write!(f, "the link with {peer} is up"),
+            Self::SettingsDiffer(settings) => settings.fmt(f),
+            Self::NewMaster { node, epoch } => write!(f, "{node} is the primary master, in term {}", epoch.0),
+            Self::Expelled => f.write_str("this node was declared down, and asks to be readmitted"),
+            Self::NodeUp { node } => write!(f, "{node} is a member"),
+            Self::NodeDown { node } => write!(f, "{node} was declared down"),
+            Self::NotForwarded { source, dest, messages } => write!(
+                f,
+                "could not forward {} from {source}: the link with {dest} has failed",
+                Messages((*messages).into())
+            ),
+            Self::StreamStopped { part, number, relay, dest } => {
+                write!(f, "stream {} of {part} to {dest} was stopped at its relay {relay}", number.0)
+            }
+            Self::LinkEnded { peer } => {
+                write!(f, "delivered everything that arrived from {peer} before the link failed")
+            }
+            Self::StreamBroken { mapping } => {
+                let (number, source, part) = (mapping.number.0, mapping.source, mapping.part);
+                write!(f, "stream {number} from {source} to part {part} ended before its last segment")
+            }
+            Self::ClusterUp { name } => write!(f, "the trunk to cluster {name} is up"),
+            Self::ClusterDown { name, in_doubt: 0 } => write!(f, "the trunk to cluster {name} is down"),
+            Self::ClusterDown { name, in_doubt } => {
+                write!(f, "the trunk to cluster {name} is down; {} may not have arrived", Messages(*in_doubt))
+            }
+            Self::PartsForgotten { .. } => f.write_str("parts were forgotten"),
+            Self::FlushWanted => f.write_str("open blocks should be submitted"),
+        }
+    }
+}
+
+/// Prints a number of messages.
+struct Messages(u64);
+
+impl fmt::Display for Messages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} message{}", self.0, if self.0 == 1 { "" } else { "s" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_names_the_node_and_counts_its_messages() {
+        let (peer, text) = (NodeId::new(3).unwrap(), |event: Event| std::format!("{event}"));
+        let lost = |undelivered| text(Event::PeerFailed { peer, undelivered });
+        assert_eq!(lost(0), "the link with node3 has failed");
+        assert_eq!(lost(1), "the link with node3 has failed; 1 message may not have arrived");
+        assert_eq!(lost(2), "the link with node3 has failed; 2 messages may not have arrived");
+        assert_eq!(text(Event::NodeDown { node: peer }), "node3 was declared down");
+        let unroutable = Event::Unroutable { peer, part: 7, messages: 1 };
+        assert_eq!(
+            text(unroutable),
+            "discarded 1 message from node3 for part 7, which does not exist or has no pipe"
+        );
+    }
 }
