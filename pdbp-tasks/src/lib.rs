@@ -60,7 +60,7 @@
 //!
 //! # What a program can express
 //! * [`Program::kind`] registers a function by name; a task consists of that name and its encoded input (`serde`, by `postcard`). Processes whose
-//!   functions differ from the pool's are refused.
+//!   functions differ from the pool's are refused. Functions that may fail are registered by [`Program::fallible`].
 //! * [`Job::each`] adds a task for each item of an iterator, which is read from within [`Job::results`] as there is room: a billion items take no
 //!   more memory than a thousand, and the two ends cannot deadlock. Results come [as they finish](Job::results) or
 //!   [in order](Results::in_order), with a [progress bar](Results::progress) if wanted (the feature `cli`, on by default).
@@ -102,7 +102,7 @@
 //!
 //! | event | consequence |
 //! |---|---|
-//! | a panic | is caught; the attempt fails with its message; there are 0 retries unless asked for |
+//! | a panic, or an `Err` of a function that is [`fallible`](Program::fallible) | the attempt fails with its message; there are 0 retries unless asked for |
 //! | a process that is lost, or over sockets stopped for more than two seconds | what it held is handed out again, before anything else; a `once` task fails as [`TaskError::MayHaveRun`] |
 //! | a task that kills its process | is isolated from others; when three nodes were lost while running it and nothing else, it fails as [`TaskError::Crashed`], with their names; a node that comes back with it has not died |
 //! | a node on which ten tasks in a row fail while those of others succeed | is given one task at a time, after pauses of a second to a minute, until one succeeds; `status` and [`Tasks::troubles`] name it |

@@ -1,5 +1,6 @@
 //! A program's functions, and the cluster that runs them.
 
+use std::fmt::Display;
 use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
@@ -71,7 +72,8 @@ impl Program {
         }
     }
 
-    /// Registers a function. Tasks of this kind call it, in any process; it must not depend on anything but its input.
+    /// Registers a function. Tasks of this kind call it, in any process; it must not depend on anything but its input. Whatever it returns is
+    /// the result of the task, even an `Err`, which is not tried again: for functions that may fail, use [`fallible`](Self::fallible).
     pub fn kind<I, O>(&mut self, name: &str, function: impl Fn(I) -> O + Send + Sync + 'static) -> Kind<I, O>
     where
         I: Serialize + DeserializeOwned,
@@ -79,6 +81,49 @@ impl Program {
     {
         let kind = self.kinds.declare(name);
         self.kinds.define_plain(kind, function);
+        kind
+    }
+
+    /// As [`kind`](Self::kind), for a function that may fail. An `Err` ends the attempt, as a panic does: if the task has
+    /// [retries](crate::New::retries) left, it runs again; otherwise it has failed, and the client gets the text of the error.
+    ///
+    /// ```
+    /// use pdbp_tasks::{Error, Program};
+    ///
+    /// let mut program = Program::new("numbers");
+    /// let number = program.fallible("number", |text: String| text.parse::<u64>());
+    /// program.run(|tasks| {
+    ///     let mut job = tasks.job("demo");
+    ///     job.task().retries(2).each(number, ["1".to_owned(), "two".to_owned()]);
+    ///     for done in job.results() {
+    ///         match done {
+    ///             Ok(done) => assert_eq!(done.value, 1),
+    ///             Err(Error::Task { number, error }) => {
+    ///                 assert_eq!(number, 1);
+    ///                 assert!(error.to_string().contains("invalid digit found in string"));
+    ///             }
+    ///             Err(error) => return Err(error), // of the pool
+    ///         }
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn fallible<I, O, E>(
+        &mut self,
+        name: &str,
+        function: impl Fn(I) -> Result<O, E> + Send + Sync + 'static,
+    ) -> Kind<I, O>
+    where
+        I: Serialize + DeserializeOwned,
+        O: Serialize + DeserializeOwned,
+        E: Display,
+    {
+        let kind = self.declare(name);
+        self.define(kind, move |scope, input| match function(input) {
+            Ok(value) => scope.done(value),
+            Err(error) => scope.fail(error.to_string()),
+        });
         kind
     }
 
