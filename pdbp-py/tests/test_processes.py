@@ -57,9 +57,10 @@ def test_two_processes_over_sockets():
     assert [output(process) for process in processes] == ["node 0 of 2\n", "a stream\nnode 1 of 2\n"]
 
 
+# Without leases, which a process loses that gets no processor for seconds. Who is killed is found to be at once, on the same host.
 WORKER = """
 import signal, sys, pypdbp
-with pypdbp.start(timeout_ms=60_000) as cluster:
+with pypdbp.start(timeout_ms=60_000, lease_ms=0) as cluster:
     part = cluster.node.register("worker")
     founder = part.find("founder@node0", timeout=60)
     part.send(founder, b"here")
@@ -76,7 +77,7 @@ with pypdbp.start(timeout_ms=60_000) as cluster:
 
 def test_what_a_killed_process_has_not_read_comes_back_and_the_next_one_has_its_place():
     address = free_address()
-    settings = {"listen": address, "found": True, "nodes": 2, "outage_ms": 300, "timeout_ms": 60_000}
+    settings = {"listen": address, "found": True, "nodes": 2, "lease_ms": 0, "outage_ms": 20_000, "timeout_ms": 60_000}
     with pypdbp.start(**settings) as cluster:
         part = cluster.node.register("founder")
         assert part.try_returned() is None
@@ -111,7 +112,7 @@ def test_what_a_killed_process_has_not_read_comes_back_and_the_next_one_has_its_
 
 def test_members_that_come_and_one_that_is_killed_are_events():
     address = free_address()
-    settings = {"listen": address, "found": True, "nodes": 3, "outage_ms": 300, "timeout_ms": 60_000}
+    settings = {"listen": address, "found": True, "nodes": 3, "lease_ms": 0, "outage_ms": 20_000, "timeout_ms": 60_000}
     with pypdbp.start(**settings) as cluster:
         node = cluster.node
         watch, part = node.watch(), node.register("founder")
@@ -155,7 +156,7 @@ def test_members_that_come_and_one_that_is_killed_are_events():
 
 def test_a_task_follows_a_member_that_is_killed():
     address = free_address()
-    with pypdbp.start(listen=address, found=True, nodes=2, outage_ms=300, timeout_ms=60_000) as cluster:
+    with pypdbp.start(listen=address, found=True, nodes=2, lease_ms=0, outage_ms=20_000, timeout_ms=60_000) as cluster:
         watch, part = cluster.node.watch(), cluster.node.register("founder")
 
         async def main():
