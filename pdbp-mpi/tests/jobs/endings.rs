@@ -248,6 +248,7 @@ fn keep_a_block(dies: bool) -> Result<(), String> {
             kill_this_process();
         }
         launch::give_sign("the block was read");
+        launch::wait_for_sign("its owner has looked");
         return Ok(());
     }
     let mut block = pool.take().unwrap();
@@ -272,6 +273,7 @@ fn keep_a_block(dies: bool) -> Result<(), String> {
     } else {
         launch::wait_for_sign("the block was read");
         assert!(end.poll_completion().is_none(), "the process lives");
+        launch::give_sign("its owner has looked");
     }
     Ok(())
 }
