@@ -4,11 +4,13 @@ use std::io::Write as _;
 
 use pdbp::{Builder, Cluster};
 
-use super::{SOON, address, answer, ask, assert_fault, base64, call, connect, content, part, request, serve};
+use super::{
+    SOON, address, answer, ask, assert_fault, base64, call, connect, content, part, receive, request, serve,
+};
 
-/// A port that was free a moment ago.
+/// An address that was free a moment ago, on a host address that only this test uses: ports of the usual one may go to other programs.
 fn free() -> String {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+    std::net::TcpListener::bind("127.84.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
 fn builder() -> Builder {
@@ -38,9 +40,9 @@ fn parts_of_processes_that_come_and_go_are_called() {
         served.join().unwrap();
         // A call is in progress when the process ends.
         let mute = part(&process.nodes()[0], "mute");
-        let mut waiting = connect(desk);
-        waiting.write_all(request(&call("mute", b"x"), "").as_bytes()).unwrap();
-        drop(mute.recv_timeout(super::SOON).unwrap());
+        let (mut waiting, text) = (connect(desk), request(&call("mute", b"x"), ""));
+        waiting.write_all(text.as_bytes()).unwrap();
+        drop(receive(&mute, &mut waiting, &text));
         drop(mute);
         drop(process);
         assert_fault(&answer(&mut waiting), "500", "Receiver", "PartGone");

@@ -121,9 +121,9 @@ fn silent_clients_keep_neither_others_nor_the_end_waiting() {
         assert!(ask(address, &request(&envelope(V12, "<Parts/>"), "")).0.starts_with("HTTP/1.1 200 OK"));
     }
     let mute = part(&cluster.nodes()[1], "mute");
-    let mut waiting = connect(address);
-    waiting.write_all(request(&call("mute", b"x"), "").as_bytes()).unwrap();
-    drop(mute.recv_timeout(super::SOON).unwrap());
+    let (mut waiting, text) = (connect(address), request(&call("mute", b"x"), ""));
+    waiting.write_all(text.as_bytes()).unwrap();
+    drop(super::receive(&mute, &mut waiting, &text));
     drop(mute);
     drop(cluster);
     for mut stream in silent {
