@@ -73,6 +73,7 @@ fn trips(part: &Part, to: Target, count: u32) {
 fn parts_far_away_that_do_not_read_have_only_those_wait_that_send_to_them() {
     let clusters = two(|builder| builder.nodes(3).set("trunk_bytes", "4194304"));
     let (far, near) = (clusters.0.node(2).unwrap(), clusters.1.node(0).unwrap());
+    let stalled = clusters.0.node(1).unwrap();
     let in_west = |node: Node| {
         let idle = ["idle0", "idle1"].map(|name| node.register(name, PartKind::Cpu).unwrap());
         echo(&far);
@@ -104,7 +105,12 @@ fn parts_far_away_that_do_not_read_have_only_those_wait_that_send_to_them() {
         let mut sent = [0; 2];
         for (i, part) in busy.iter().enumerate() {
             let to = part.find(&format!("idle{i}@node1.west"), SOON).unwrap();
-            sent[i] = fill(part, to, 0, || trips(&teller, other, 1));
+            // The node of those that do not read takes what it can, though its thread may get no processor.
+            let meanwhile = || {
+                stalled.poll();
+                trips(&teller, other, 1);
+            };
+            sent[i] = fill(part, to, 0, meanwhile);
             assert!(sent[i] > 0);
             // Other ways of sending are refused as well.
             let short = part.sender(to).timeout(Duration::from_millis(20));

@@ -13,6 +13,8 @@ mod open;
 mod proxy;
 mod soap;
 
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use proxy::Proxy;
@@ -42,9 +44,16 @@ fn builder() -> Builder {
     Cluster::builder().timeout(SOON).block_bytes(4096).lease(Duration::ZERO).outage(SOON)
 }
 
-/// A port that was free a moment ago.
+/// An address that was free a moment ago. Its port is below those that the system gives to other programs and to connections, which could get
+/// it before it is used.
 fn address() -> String {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let place = std::process::id().wrapping_mul(97).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        if let Ok(free) = TcpListener::bind(("127.0.0.1", (10_000 + place % 22_000) as u16)) {
+            return free.local_addr().unwrap().to_string();
+        }
+    }
 }
 
 /// Runs a program on each node of a cluster of three.
