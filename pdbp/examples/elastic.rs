@@ -18,7 +18,7 @@ use pdbp::{Cluster, Event, Node, PartKind, RecvError, Target};
 const PIECE: u64 = 1_000_000;
 /// Instead of an answer: the worker has just joined.
 const NONE: u64 = u64::MAX;
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let pieces = std::env::args().nth(1).map_or(Ok(100), |text| text.parse())?;

@@ -32,7 +32,7 @@ fn gather(node: &Node, requests: usize, times: usize) -> Result<(), Box<dyn Erro
     let part = node.register("worker", PartKind::Cpu)?;
     let (me, nodes) = (node.id().index(), usize::from(node.settings().nodes));
     let workers: Vec<_> = (0..nodes)
-        .map(|i| part.find(&format!("worker@node{i}"), Duration::from_secs(10)))
+        .map(|i| part.find(&format!("worker@node{i}"), Duration::from_secs(60)))
         .collect::<Result<_, _>>()?;
     let table: Vec<u64> = (0..ROWS).map(|row| value(me, row)).collect();
     let mut random = 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(me as u64 + 1);

@@ -27,7 +27,7 @@ fn histogram(node: &Node, updates: usize, times: usize) -> Result<(), Box<dyn Er
     let part = node.register("worker", PartKind::Cpu)?;
     let nodes = usize::from(node.settings().nodes);
     let workers: Vec<_> = (0..nodes)
-        .map(|i| part.find(&format!("worker@node{i}"), Duration::from_secs(10)))
+        .map(|i| part.find(&format!("worker@node{i}"), Duration::from_secs(60)))
         .collect::<Result<_, _>>()?;
     let mut random = 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(node.id().index() as u64 + 1);
     let found: Vec<_> = (0..updates)

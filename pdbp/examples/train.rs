@@ -44,7 +44,7 @@ fn height(weights: &[f32], place: &[f32; SLOPES]) -> f32 {
 }
 
 fn train(node: &Node, samples: usize) -> Result<(), Box<dyn Error>> {
-    let mut all = Group::of_nodes(node, "gradients", Duration::from_secs(10))?;
+    let mut all = Group::of_nodes(node, "gradients", Duration::from_secs(60))?;
     // This node's share of the samples.
     let own: Vec<_> = (0..samples).skip(all.rank()).step_by(all.size()).map(sample).collect();
     let mut weights = [0f32; PLANE.len()];
@@ -84,6 +84,6 @@ fn train(node: &Node, samples: usize) -> Result<(), Box<dyn Error>> {
         );
     }
     // No message of the last call is still in flight when the cluster ends.
-    node.quiesce(Duration::from_secs(10))?;
-    Ok(node.barrier(Duration::from_secs(10))?)
+    node.quiesce(Duration::from_secs(60))?;
+    Ok(node.barrier(Duration::from_secs(60))?)
 }
