@@ -237,11 +237,15 @@ fn tls_1_2_at_the_door_is_refused_by_name() {
     body.extend(extensions);
     let hello = [&[1, 0, 0, body.len() as u8][..], &body].concat();
     let record = [&[22, 3, 1, 0, hello.len() as u8][..], &hello].concat();
-    let mut stream = TcpStream::connect(founder.address()).unwrap();
-    stream.set_read_timeout(Some(SOON)).unwrap();
-    stream.write_all(&record).unwrap();
-    let mut said = Vec::new();
-    stream.read_to_end(&mut said).unwrap();
+    let answer = || {
+        let mut stream = TcpStream::connect(founder.address()).unwrap();
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        stream.write_all(&record).ok()?;
+        let mut said = Vec::new();
+        stream.read_to_end(&mut said).ok().filter(|count| *count > 0).map(|_| said)
+    };
+    // A thread that has no processor for some seconds is closed before it has said anything.
+    let said = (0..10).find_map(|_| answer()).expect("it is told why");
     assert_eq!(said, [21, 3, 3, 0, 2, 2, 70]);
 }
 
