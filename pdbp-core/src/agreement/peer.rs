@@ -99,7 +99,8 @@ impl Peer {
             life,
             link_life,
             ended,
-            notices,
+            // Who was to be told that it is out may have been readmitted since.
+            notices: notices & !notice::EXPELLED,
             voted,
             flow: Flow::Probe,
             next,
@@ -233,5 +234,18 @@ impl Agreement<'_> {
             peer.notices |= what;
             self.dirty = true;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What an earlier primary was to be told may be wrong by now: the node may have been readmitted since.
+    #[test]
+    fn a_new_term_tells_nobody_of_an_expulsion_of_an_earlier_one() {
+        let mut peer = Peer { notices: notice::HELLO | notice::EXPELLED | notice::UP, ..Peer::default() };
+        peer.start_term(Time(1), 1);
+        assert_eq!(peer.notices, notice::HELLO | notice::UP);
     }
 }
