@@ -104,3 +104,36 @@ fn two_that_poll_wake_a_task_once() {
         assert!(!node.tasks.has_waiting());
     });
 }
+
+/// The progress thread leaves the node's bell to threads that poll, and parks, while a task begins to wait.
+#[test]
+fn a_task_that_begins_to_wait_is_counted_or_wakes_the_progress_thread() {
+    model(|| {
+        let node = Arc::new(Node::default());
+        node.tasks.begin_watch();
+        let known = node.tasks.registrations();
+        let (other, count) = (Arc::clone(&node), std::sync::Arc::new(Count(AtomicUsize::new(0))));
+        let waits = thread::spawn(move || {
+            let waker = Waker::from(count);
+            other.tasks.wait_on(&other.list, 0, waker)
+        });
+        node.tasks.end_watch();
+        let is_counted = node.tasks.registrations() != known;
+        let wakes = waits.join().unwrap();
+        assert!(is_counted || wakes);
+    });
+}
+
+#[test]
+fn only_a_task_that_nobody_watches_for_wakes_the_progress_thread() {
+    model(|| {
+        let node = Node::default();
+        let count = std::sync::Arc::new(Count(AtomicUsize::new(0)));
+        let waits = |key| node.tasks.wait_on(&node.list, key, Waker::from(std::sync::Arc::clone(&count)));
+        node.tasks.begin_watch();
+        assert!(!waits(0));
+        node.tasks.end_watch();
+        assert!(waits(1) && !waits(1), "the second time it only replaces its waker");
+        assert!(node.tasks.registrations() == 2 && node.tasks.has_waiting());
+    });
+}

@@ -330,11 +330,12 @@ impl Shared {
     /// look once more afterwards.
     pub(crate) fn register_waker(&self, pipe: Option<&Pipe>, room: bool, key: TaskKey, waker: &Waker) {
         let pipe = pipe.map(|pipe| &pipe.tasks);
-        let mut first = false;
+        let mut unwatched = false;
         for list in pipe.into_iter().chain(room.then_some(&self.room_waiters)) {
-            first |= self.tasks.wait_on(list, key, waker.clone());
+            unwatched |= self.tasks.wait_on(list, key, waker.clone());
         }
-        if first {
+        // A leader wakes a progress thread that is off duty when its wait ends.
+        if unwatched && !self.off_duty.load(Ordering::Relaxed) {
             self.unpark_driver();
         }
     }

@@ -36,27 +36,60 @@ impl<K: PartialEq> WakerList<K> {
 pub(crate) struct Tasks {
     /// Number of waiting wakers, on all lists.
     waiting: AtomicUsize,
+    /// Counts the wakers that have begun to wait on them.
+    registrations: AtomicUsize,
+    /// Whether the progress thread sleeps on the node's bell.
+    is_watched: AtomicBool,
     is_due: AtomicBool,
     due: Mutex<Vec<Waker>>,
 }
 
 impl Default for Tasks {
     fn default() -> Self {
-        Self { waiting: AtomicUsize::new(0), is_due: AtomicBool::new(false), due: Mutex::new(Vec::new()) }
+        Self {
+            waiting: AtomicUsize::new(0),
+            registrations: AtomicUsize::new(0),
+            is_watched: AtomicBool::new(false),
+            is_due: AtomicBool::new(false),
+            due: Mutex::new(Vec::new()),
+        }
     }
 }
 
 impl Tasks {
     /// Registers a waiting task. What it waits for may have arrived just before, so the task must look once more. Returns whether
-    /// no other task was waiting.
+    /// the progress thread must be woken to poll for it.
     pub(crate) fn wait_on<K: PartialEq>(&self, list: &WakerList<K>, key: K, waker: Waker) -> bool {
         let before = list.insert(key, waker);
-        let is_first = before.is_none() && self.waiting.fetch_add(1, Ordering::Relaxed) == 0;
-        // Pairs with the fence before `mark_due`: either this task sees what has arrived, or `mark_due` sees the task.
+        let is_new = before.is_none();
+        if is_new {
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+            self.registrations.fetch_add(1, Ordering::Relaxed);
+        }
+        // Pairs with the fence before `mark_due`: either this task sees what has arrived, or `mark_due` sees the task. Also pairs
+        // with the fence in `end_watch`.
         fence(Ordering::SeqCst);
         // The replaced waker may hold the last reference to its task.
         drop(before);
-        is_first
+        is_new && !self.is_watched.load(Ordering::Relaxed)
+    }
+
+    /// Called by the progress thread before it sleeps on the node's bell for the tasks.
+    pub(crate) fn begin_watch(&self) {
+        self.is_watched.store(true, Ordering::Relaxed);
+    }
+
+    /// Called by the progress thread when it leaves the bell to others. Either a task that begins to wait now is told to wake it, or
+    /// [`registrations`](Self::registrations) counts that task from here on.
+    pub(crate) fn end_watch(&self) {
+        self.is_watched.store(false, Ordering::Relaxed);
+        // Pairs with the fence in `wait_on`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// How many times a task has begun to wait.
+    pub(crate) fn registrations(&self) -> usize {
+        self.registrations.load(Ordering::Relaxed)
     }
 
     /// Whether any task waits. For threads that poll on behalf of tasks, which do not poll themselves; a late answer costs no more

@@ -39,6 +39,9 @@ struct Arguments {
     /// Bytes of a message.
     #[arg(long, default_value_t = 64)]
     bytes: usize,
+    /// Lets a Receive wait at a mailbox meanwhile.
+    #[arg(long)]
+    receive: bool,
 }
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -46,9 +49,10 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 type Ask<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
 
 const NAME: &str = "worker@node1";
+const OF: &str = "xmlns=\"urn:pdbp:desk\"";
 
 fn main() -> Result<()> {
-    let Arguments { calls, rounds, bytes } = Arguments::parse();
+    let Arguments { calls, rounds, bytes, receive } = Arguments::parse();
     let cluster = Cluster::builder().nodes(2).desk("127.0.0.1:0".to_owned()).start()?;
     let desk = cluster.node(0)?.desk().ok_or("there is no desk")?.address();
     let worker = cluster.node(1)?.register_shared("worker", PartKind::Cpu)?;
@@ -67,6 +71,8 @@ fn main() -> Result<()> {
     let hyper = hyper_server()?;
     let runtime = runtime()?;
     let page = get(desk, "/pdbp");
+    // Until its connection is closed.
+    let _waiting = receive.then(|| wait_at_mailbox(desk, &call)).transpose()?;
 
     let mut columns: Vec<(&str, Ask<'_>)> = vec![
         ("part to part, in the cluster", {
@@ -189,18 +195,13 @@ fn by_socket<'a>(address: SocketAddr, request: &str) -> Result<Ask<'a>> {
 /// Sends the message of a call from a mailbox, and receives the reply there: two requests.
 fn by_mailbox<'a>(address: SocketAddr, call: &str) -> Result<Ask<'a>> {
     let mut client = HttpClient::new(address)?;
-    let operation = |body: &str| {
-        let (start, rest) = call.split_once("<Call ").expect("it is a call");
-        let (_, end) = rest.split_once("</Call>").expect("it is a call");
-        post(address, &format!("{start}{body}{end}"))
-    };
-    let of = "xmlns=\"urn:pdbp:desk\"";
-    client.ask(&operation(&format!("<OpenMailbox {of}><Name>box</Name></OpenMailbox>")))?;
+    let operation = |body: &str| operation(address, call, body);
+    client.ask(&operation(&format!("<OpenMailbox {OF}><Name>box</Name></OpenMailbox>")))?;
     let from = "<From>box</From></Send>";
     let send = post(address, &call.replace("Call", "Send").replace("</Send>", from));
     // Built here, so that the client's own work is as small as that of the others.
     let receive =
-        operation(&format!("<Receive {of}><Mailbox>box</Mailbox><Taken>{:020}</Taken></Receive>", 0));
+        operation(&format!("<Receive {OF}><Mailbox>box</Mailbox><Taken>{:020}</Taken></Receive>", 0));
     let mut taken = 0u64;
     Ok(Box::new(move || {
         client.ask(&send)?;
@@ -211,6 +212,24 @@ fn by_mailbox<'a>(address: SocketAddr, call: &str) -> Result<Ask<'a>> {
         let has_it = answer.windows(number.len()).any(|part| part == number.as_bytes());
         if has_it { Ok(()) } else { Err(format!("message {taken} is not in the answer").into()) }
     }))
+}
+
+/// A request with another operation than that of a call.
+fn operation(address: SocketAddr, call: &str, body: &str) -> String {
+    let (start, rest) = call.split_once("<Call ").expect("it is a call");
+    let (_, end) = rest.split_once("</Call>").expect("it is a call");
+    post(address, &format!("{start}{body}{end}"))
+}
+
+/// A client for whose mailbox no message comes.
+fn wait_at_mailbox(address: SocketAddr, call: &str) -> Result<HttpClient> {
+    let mut client = HttpClient::new(address)?;
+    client.ask(&operation(address, call, &format!("<OpenMailbox {OF}><Name>empty</Name></OpenMailbox>")))?;
+    let receive = format!(
+        "<Receive {OF}><Mailbox>empty</Mailbox><Taken>0</Taken><TimeoutMs>600000</TimeoutMs></Receive>"
+    );
+    client.stream.write_all(operation(address, call, &receive).as_bytes())?;
+    Ok(client)
 }
 
 fn by_hyper<'a>(runtime: &'a Runtime, address: SocketAddr, body: &str) -> Result<Ask<'a>> {

@@ -33,8 +33,8 @@
 mod interrupt;
 mod policy;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -394,7 +394,8 @@ fn sleep(shared: &Shared, pipes: &[&Pipe], left: Duration) -> (bool, bool) {
             sleeps_on(Pipe::NODES_BELL);
             let worked = lead(shared, left, nothing);
             sleeps_on(Pipe::OWN_BELL);
-            return (resign(shared, leader, worked > 0 || !nothing()), true);
+            drop(leader);
+            return (worked > 0 || !nothing(), true);
         }
         (Err(_), []) => {
             thread::sleep(left.min(Duration::from_micros(100)));
@@ -419,17 +420,8 @@ pub(super) fn sleep_until_event(shared: &Shared, nothing: impl Fn() -> bool, lef
     shared.events.sleep_on_nodes_bell(true);
     let worked = lead(shared, left, &nothing);
     shared.events.sleep_on_nodes_bell(false);
-    (resign(shared, leader, worked > 0 || !nothing()), true)
-}
-
-/// Ends the sleep of a leader. Returns `came`, whether there was, or is, something to do.
-fn resign(shared: &Shared, leader: MutexGuard<'_, ()>, came: bool) -> bool {
     drop(leader);
-    if came && shared.tasks.has_waiting() {
-        // Tasks do not poll.
-        shared.unpark_driver();
-    }
-    came
+    (worked > 0 || !nothing(), true)
 }
 
 #[cfg(test)]
