@@ -93,6 +93,11 @@ impl<'m> Outgoing<'m> {
         self.data
     }
 
+    /// Whether it is a message to one part in one piece, copied by the processor.
+    pub const fn is_plain(&self) -> bool {
+        self.set.is_empty() && self.segment.is_none() && self.copy.0.is_none()
+    }
+
     /// Whether it is a segment of a longer message.
     pub(super) const fn is_segment(&self) -> bool {
         self.segment.is_some()

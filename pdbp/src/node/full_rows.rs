@@ -23,6 +23,13 @@ struct FullRow {
     generation: AtomicU32,
 }
 
+impl FullRow {
+    fn renew(&self) {
+        self.is_full.store(false, Ordering::Relaxed);
+        self.generation.store(self.generation.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+}
+
 impl FullRows {
     pub(super) fn new(nodes: u16) -> Self {
         Self { any: AtomicBool::new(false), rows: (0..nodes).map(|_| FullRow::default()).collect() }
@@ -44,6 +51,13 @@ impl FullRows {
         Some(row.generation.load(Ordering::Relaxed))
     }
 
+    /// Records that messages to the node have room again, in a block that its parts share.
+    pub(super) fn renew(&self, node: NodeId) {
+        if let Some(row) = self.rows.get(node.index()) {
+            row.renew();
+        }
+    }
+
     /// Called after each poll: a peer may have read something, or a reader released blocks.
     #[inline]
     pub(super) fn update(&self, engine: &NodeEngine) {
@@ -60,9 +74,7 @@ impl FullRows {
                 continue;
             }
             if engine.may_open(node) {
-                row.is_full.store(false, Ordering::Relaxed);
-                row.generation
-                    .store(row.generation.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+                row.renew();
             } else {
                 any = true;
             }

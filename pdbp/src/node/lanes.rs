@@ -1,18 +1,41 @@
 //! The open blocks of all parts of a node, flushed by the thread that polls it.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use pdbp_core::id::Time;
-use pdbp_core::outbox::Due;
+use pdbp_core::Bell;
+use pdbp_core::id::{NodeId, Time};
+use pdbp_core::outbox::{Due, Outbox, Rule};
 
+use super::common_lanes::CommonLanes;
 use super::shared::{NodeEngine, Shared, Turn};
 use crate::config::Progress;
 use crate::part::{Lanes, SharedLanes};
 
 impl Shared {
-    /// Submits open blocks of parts that let others flush: overdue ones, or all. Returns the number of blocks.
+    /// An outbox with a lane for each node.
+    pub(crate) fn outbox(&self, nodes: u16) -> Outbox<'static> {
+        let rule = Rule { flush_after: self.flush_after(), pack: self.settings.pack_bytes };
+        let mut outbox = Outbox::allocate(nodes.into(), rule);
+        for node in (0..nodes).filter_map(NodeId::new) {
+            outbox.set_body(node.index(), self.body(node));
+            outbox.set_read_elsewhere(node.index(), self.is_read_remotely(node));
+        }
+        outbox
+    }
+
+    /// The setting `flush_after_us`, in nanoseconds.
+    pub(crate) fn flush_after(&self) -> u64 {
+        self.settings.flush_after.as_nanos() as u64
+    }
+
+    /// Wakes the thread that flushes what parts leave open, if there is one.
+    pub(crate) fn flushing_bell(&self) -> Option<&Arc<dyn Bell>> {
+        (self.settings.progress == Progress::Thread).then_some(&self.bell)
+    }
+
+    /// Submits open blocks that parts share, and of those that let others flush: overdue ones, or all. Returns the number of blocks.
     #[inline(always)]
     pub(super) fn flush_lanes(
         &self,
@@ -25,7 +48,7 @@ impl Shared {
     }
 
     fn flush_others(&self, engine: &mut NodeEngine, now: Time, all: bool, own: Option<&Lanes>) -> u32 {
-        let after = self.settings.flush_after.as_nanos() as u64;
+        let after = self.flush_after();
         // Pairs with nothing: the engine's lock orders the calls.
         let scanned = Time(self.scanned.load(Ordering::Relaxed));
         if !all && now.since(scanned) < after {
@@ -37,7 +60,7 @@ impl Shared {
         lanes.retain(SharedLanes::is_alive);
         // The polling part flushes its own more cheaply.
         let others = lanes.iter().filter(|lanes| own.is_none_or(|own| !own.is(lanes)));
-        SharedLanes::flush_each(others, engine, due)
+        SharedLanes::flush_each(others, engine, due) + self.flush_common(engine, due)
     }
 
     /// Submits all open blocks of other parts than the one with the lanes `own`, in every mode: a part is waiting for one of them.
@@ -49,7 +72,7 @@ impl Shared {
     /// How long no thread need poll after this turn if nothing happens; `None` means until something happens. Parts that open a
     /// block ring the bell.
     pub(super) fn due(&self, turn: &Turn) -> Option<Duration> {
-        let after = self.settings.flush_after.as_nanos() as u64;
+        let after = self.flush_after();
         let opened = match self.settings.progress {
             Progress::Inline => None,
             _ => {
@@ -58,6 +81,7 @@ impl Shared {
             }
         };
         // An overdue block is in use by its part.
+        let opened = [opened, self.common.get().and_then(CommonLanes::oldest)].into_iter().flatten().min();
         let flush = opened.map(|since| Some(since.after(after)).filter(|due| *due > turn.now));
         let flush = flush.map(|due| due.unwrap_or(turn.now.after(after)));
         let next = [turn.next, flush].into_iter().flatten().min()?;

@@ -3,6 +3,7 @@
 
 mod backend;
 mod clock;
+mod common_lanes;
 mod devices;
 mod full_rows;
 mod lanes;

@@ -19,6 +19,7 @@ use pdbp_local::Doorbell;
 
 use super::backend::Body;
 use super::clock::Clock;
+use super::common_lanes::CommonLanes;
 use super::full_rows::FullRows;
 use super::pipes::{Pipe, Sink};
 use super::released::Released;
@@ -164,6 +165,8 @@ pub(crate) struct Shared {
     /// Dropped parts that could not be freed in time, with their names.
     pub(crate) unfreed: Mutex<Vec<(Target, String)>>,
     pub(super) lanes: Mutex<Vec<SharedLanes>>,
+    /// None until they are needed.
+    pub(crate) common: OnceLock<CommonLanes>,
     /// When lanes were last scanned, in nanoseconds.
     pub(super) scanned: AtomicU64,
     pub(super) events: Events,
@@ -250,6 +253,7 @@ impl Shared {
             recurrence: Recurrence::default(),
             unfreed: Mutex::default(),
             lanes: Mutex::default(),
+            common: OnceLock::new(),
             scanned: AtomicU64::new(0),
             events: Events::default(),
             clock: Clock::start(),

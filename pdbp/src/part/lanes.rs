@@ -8,12 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pdbp_core::cdu::{Full, Route};
 use pdbp_core::id::{NodeId, Time};
-use pdbp_core::outbox::{Due, Loan, Outbox, Outcome, Rule};
+use pdbp_core::outbox::{Due, Loan, Outbox, Outcome};
 use pdbp_core::{Bell, OpenBlock};
 
 use super::Target;
 use super::pace::PartWindows;
-use crate::config::Progress;
 use crate::node::{NodeEngine, Shared};
 use crate::sync::{Owner, Visitor, Windowed};
 
@@ -23,11 +22,17 @@ const NONE_OPEN: u64 = u64::MAX;
 /// Lower bound on when the oldest open block was opened. Visitors read it before they disturb the owner. It is written under the lock; a
 /// visitor may read a stale value, which is no worse than visiting late.
 #[derive(Clone)]
-struct Oldest(Arc<AtomicU64>);
+pub(crate) struct Oldest(Arc<AtomicU64>);
+
+impl Default for Oldest {
+    fn default() -> Self {
+        Self(Arc::new(AtomicU64::new(NONE_OPEN)))
+    }
+}
 
 impl Oldest {
     /// Records that a block was opened at `since`. Returns whether none was open before.
-    fn record(&self, since: Time) -> bool {
+    pub(crate) fn record(&self, since: Time) -> bool {
         let before = self.0.load(Ordering::Relaxed);
         if before > since.0 {
             self.0.store(since.0, Ordering::Relaxed);
@@ -39,16 +44,25 @@ impl Oldest {
         self.0.store(left.map_or(NONE_OPEN, |since| since.0), Ordering::Relaxed);
     }
 
-    fn time(&self) -> Option<Time> {
+    pub(crate) fn time(&self) -> Option<Time> {
         Some(self.0.load(Ordering::Relaxed)).filter(|since| *since != NONE_OPEN).map(Time)
     }
 
     /// Whether any open block may be due.
-    fn may_be_due(&self, due: Due, after: u64) -> bool {
+    #[inline]
+    pub(crate) fn may_be_due(&self, due: Due, after: u64) -> bool {
         self.time().is_some_and(|oldest| match due {
             Due::Past(now) => now.since(oldest) >= after,
             Due::All | Due::Idle(_) => true,
         })
+    }
+
+    /// Submits the open blocks that are due. Returns how many.
+    #[inline]
+    pub(crate) fn flush(&self, outbox: &mut Outbox<'static>, engine: &mut NodeEngine, due: Due) -> u32 {
+        let flushed = outbox.flush(engine, due);
+        self.set(flushed.left);
+        flushed.blocks
     }
 }
 
@@ -86,20 +100,13 @@ pub(crate) struct SharedLanes {
 
 impl Lanes {
     pub(crate) fn new(shared: &Shared, nodes: u16) -> Self {
-        let settings = &shared.settings;
-        let flush_after = settings.flush_after.as_nanos() as u64;
-        let mut outbox = Outbox::allocate(nodes.into(), Rule { flush_after, pack: settings.pack_bytes });
-        for node in (0..nodes).filter_map(NodeId::new) {
-            outbox.set_body(node.index(), shared.body(node));
-            outbox.set_read_elsewhere(node.index(), shared.is_read_remotely(node));
-        }
         let last_flush = Cell::new(shared.flushes.load(Ordering::Acquire));
         Self {
-            outbox: Owner::new(outbox),
-            oldest: Oldest(Arc::new(AtomicU64::new(NONE_OPEN))),
-            flush_after,
+            outbox: Owner::new(shared.outbox(nodes)),
+            oldest: Oldest::default(),
+            flush_after: shared.flush_after(),
             last_flush,
-            bell: (settings.progress == Progress::Thread).then(|| Arc::clone(&shared.bell)),
+            bell: shared.flushing_bell().map(Arc::clone),
         }
     }
 
@@ -225,7 +232,7 @@ impl Lanes {
 
     #[inline(never)]
     fn flush_open(&self, engine: &mut NodeEngine, due: Due) -> u32 {
-        self.with(|outbox| flush(outbox, &self.oldest, engine, due))
+        self.with(|outbox| self.oldest.flush(outbox, engine, due))
     }
 }
 
@@ -261,15 +268,8 @@ impl SharedLanes {
         let lanes = lanes.filter(|lanes| lanes.oldest.may_be_due(due, lanes.flush_after));
         // Blocks of a part that is using its lanes at this moment can wait for the next visit.
         Visitor::visit_all(lanes.map(|lanes| (&lanes.outbox, &lanes.oldest)), |oldest, outbox| {
-            blocks += flush(outbox, oldest, engine, due);
+            blocks += oldest.flush(outbox, engine, due);
         });
         blocks
     }
-}
-
-#[inline]
-fn flush(outbox: &mut Outbox<'static>, oldest: &Oldest, engine: &mut NodeEngine, due: Due) -> u32 {
-    let flushed = outbox.flush(engine, due);
-    oldest.set(flushed.left);
-    flushed.blocks
 }

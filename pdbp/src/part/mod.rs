@@ -47,7 +47,7 @@ pub use device::{
     DeviceMessage, DeviceRead, DeviceRecv, DeviceRecvEach, DeviceSend, DeviceSendEach, DeviceWrite,
 };
 pub(crate) use known::Recurrence;
-pub(crate) use lanes::{Lanes, SharedLanes};
+pub(crate) use lanes::{Lanes, Oldest, SharedLanes};
 pub use loan::Loan;
 pub use message::{Batch, Message};
 pub use pdbp_core::id::PartId as Target;
@@ -87,6 +87,8 @@ pub struct Part<S: Share = Local> {
     id: Target,
     name: String,
     lanes: Lanes,
+    /// Whether this part has packed into the node's common lanes since it last flushed.
+    in_common: Cell<bool>,
     known: KnownTargets,
     /// Access it through [`Part::inbox`].
     inbox: RefCell<Inbox<S>>,
@@ -206,7 +208,7 @@ impl<S: Share> Part<S> {
         }
         self.inbox().clear(&mut Source(self));
         let mut engine = shared.engine();
-        self.lanes.flush(&mut engine);
+        self.flush_lanes(&mut engine);
         let Some(id) = engine.attach_at_once() else { return false };
         // Done at once without a name, and frees the pipe.
         let _ = engine.free(old);
@@ -228,6 +230,7 @@ impl<S: Share> Part<S> {
             id,
             name: name.to_owned(),
             lanes,
+            in_common: Cell::new(false),
             known: KnownTargets::default(),
             inbox: RefCell::new(inbox::inbox(&shared.settings)),
             train: Train::default(),
@@ -405,7 +408,7 @@ impl<S: Share> Drop for Part<S> {
         {
             let mut engine = shared.engine();
             engine.leave_superstep(self.id);
-            self.lanes.flush(&mut engine);
+            self.flush_lanes(&mut engine);
             if let Some(pipe) = self.pipe.take() {
                 // Bound until now, so this cannot be a second release.
                 let _ = engine.release_pipe(pipe);

@@ -304,7 +304,7 @@ impl<S: Share> Part<S> {
     /// Submits what is packed, and lets the node make progress.
     fn advance_node(&self) {
         let mut engine = self.shared().engine();
-        self.lanes.flush(&mut engine);
+        self.flush_lanes(&mut engine);
         self.poll_with(&mut engine);
     }
 

@@ -280,7 +280,11 @@ impl<S: Share> Part<S> {
         // its answer takes one way. If that poll was long ago, the block counts as old and leaves with the next one.
         let now = engine.last_poll();
         let (hop, outgoing) = (Hop::to_node(node), Outgoing::message(route, message));
-        self.lanes.send(now, |outbox| outbox.send_anew(&mut *engine, now, hop, &outgoing)).is_ok()
+        let common = self.send_in_common(&mut engine, now, (hop, &outgoing));
+        let sent = common.unwrap_or_else(|| {
+            self.lanes.send(now, |outbox| outbox.send_anew(&mut *engine, now, hop, &outgoing))
+        });
+        sent.is_ok()
     }
 
     /// Packs a message into the open block to its node.
@@ -341,10 +345,29 @@ impl<S: Share> Part<S> {
         if self.loaned.get() == Some(node) {
             return Err(SendError::Loaned(node));
         }
-        self.when_room((node, outgoing.bytes().len()), patience, None, |engine, now| {
-            self.lanes.send(now, |outbox| outbox.send(engine, now, Hop::to_node(node), outgoing))
-        })?;
-        Ok(())
+        let (hop, room) = (Hop::to_node(node), (node, outgoing.bytes().len()));
+        if !outgoing.is_plain() {
+            return self.when_room(room, patience, None, |engine, now| {
+                self.lanes.send(now, |outbox| outbox.send(engine, now, hop, outgoing))
+            });
+        }
+        self.await_room(room, patience, None, |engine, now| {
+            let common = self.send_in_common(engine, now, (hop, outgoing));
+            common.unwrap_or_else(|| self.lanes.send(now, |outbox| outbox.send(engine, now, hop, outgoing)))
+        })
+    }
+
+    /// Packs into the block that the parts of this node share. `None` if they share none for its destination.
+    fn send_in_common(
+        &self,
+        engine: &mut NodeEngine,
+        now: Time,
+        outgoing: (Hop, &Outgoing<'_>),
+    ) -> Option<Result<(), outbox::SendError>> {
+        let shared = self.shared();
+        let sent = shared.common.get()?.send(shared, engine, now, self.id, outgoing)?;
+        self.in_common.set(self.in_common.get() || sent.is_ok());
+        Some(sent)
     }
 
     /// Returns a vacant block to a node, and the time. First submits what this part has packed for the node.
@@ -356,9 +379,26 @@ impl<S: Share> Part<S> {
         self.when_room((node, 0), patience, None, |engine, now| Ok((engine.open(node)?, now)))
     }
 
+    /// As [`await_room`](Self::await_room), for messages in blocks of this part's own, which leave after what it has packed into a block that
+    /// it shares with others.
+    pub(super) fn when_room<R>(
+        &self,
+        (node, bytes): (NodeId, usize),
+        patience: Patience,
+        receive: Option<&mut (dyn FnMut(Message<S>) + '_)>,
+        attempt: impl FnMut(&mut NodeEngine, Time) -> Result<R, outbox::SendError>,
+    ) -> Result<R, SendError> {
+        if self.in_common.get()
+            && let Some(common) = self.shared().common.get()
+        {
+            common.submit(&mut self.shared().engine(), node);
+        }
+        self.await_room((node, bytes), patience, receive, attempt)
+    }
+
     /// Submits what this part has packed for a node. Then repeats `attempt`, which needs room for a message of `bytes` bytes there,
     /// until it succeeds. Messages that arrive meanwhile are passed to `receive`, if given.
-    pub(super) fn when_room<R>(
+    fn await_room<R>(
         &self,
         (node, bytes): (NodeId, usize),
         patience: Patience,
@@ -405,7 +445,7 @@ impl<S: Share> Part<S> {
             self.pause_send(waiter, error, turn.worked, receive.as_deref_mut());
             engine = shared.engine();
             // Other open blocks of this part may be what fills the row.
-            self.lanes.flush(&mut engine);
+            self.flush_lanes(&mut engine);
             turn = self.poll_with(&mut engine);
         }
     }
@@ -457,6 +497,16 @@ impl<S: Share> Part<S> {
         if self.loaned.get() == Some(node) {
             // `send` will report it, but a stream is written meanwhile, and needs a block.
             return self.shared().engine().may_open(node);
+        }
+        let shared = self.shared();
+        let common = shared.common.get();
+        if let Some(has_room) =
+            common.and_then(|c| c.has_room(&mut shared.engine(), shared.now(), node, SHORT))
+        {
+            if has_room {
+                self.retry_now(node);
+            }
+            return has_room;
         }
         let (block, now) = match self.open_block(node, Patience::None) {
             Ok(opened) => opened,

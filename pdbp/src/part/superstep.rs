@@ -116,7 +116,7 @@ impl<S: Share> Part<S> {
     fn advance_stage(&self) -> Result<engine::Superstep, SuperstepError> {
         let before = self.superstep.stage.get();
         let mut engine = self.shared().engine();
-        self.lanes.flush(&mut engine);
+        self.flush_lanes(&mut engine);
         let stage = engine.advance_superstep(self.id);
         if stage != Ok(before) {
             self.poll_with(&mut engine);

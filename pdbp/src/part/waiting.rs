@@ -4,8 +4,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use pdbp_core::id::NodeId;
+use pdbp_core::outbox::Due;
 
 use super::{Part, Share, Target, is_internal};
+use crate::config::Progress;
 use crate::error::RecvError;
 use crate::node::{NodeEngine, Own, Pipe, Turn, Waiter};
 
@@ -46,6 +48,9 @@ impl<S: Share> Part<S> {
 
     pub(crate) fn poll_with(&self, engine: &mut NodeEngine) -> Turn {
         let shared = self.shared();
+        if self.in_common.get() {
+            self.flush_common_due(engine);
+        }
         self.polled.set(true);
         // Written only under the engine's lock, so no count is lost.
         shared.polls.store(shared.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
@@ -60,7 +65,7 @@ impl<S: Share> Part<S> {
     /// leaves only after the loan has ended.
     pub fn flush(&self) {
         let mut engine = self.shared().engine();
-        let flushed = self.lanes.flush(&mut engine);
+        let flushed = self.flush_lanes(&mut engine);
         // A part that receives between flushes polls as it receives; that does everything but send its blocks.
         let polled = self.polled.replace(false);
         if flushed > 0 && !(polled && self.shared().sends_without_poll(&engine)) {
@@ -72,24 +77,48 @@ impl<S: Share> Part<S> {
     /// As [`flush`](Self::flush), for callers that poll themselves or need no poll now: on a link between hosts, a poll takes as long as a
     /// send.
     pub(crate) fn flush_only(&self) {
-        self.lanes.flush(&mut self.shared().engine());
+        self.flush_lanes(&mut self.shared().engine());
     }
 
     /// Submits the open blocks of all parts of this node if they are all that fills the row to `node`: nothing is in flight there, so no
-    /// reader makes room, and their parts may be on this thread. Returns whether it submitted any.
+    /// reader makes room, and their parts may be on this thread. From then on they share a block, which is mostly in flight, and half of
+    /// the row is enough. Returns whether it submitted any.
     pub(super) fn flush_row(&self, engine: &mut NodeEngine, node: NodeId) -> bool {
-        engine.backlog(node) == 0
-            && self.lanes.flush(engine) + self.shared().flush_all(engine, &self.lanes) > 0
+        let shared = self.shared();
+        let most = if shared.has_common(node) { shared.settings.row_blocks / 2 } else { 0 };
+        if engine.backlog(node) > most {
+            return false;
+        }
+        let others = shared.flush_all(engine, &self.lanes);
+        if others > 0 {
+            shared.begin_common(engine, node);
+        }
+        others + self.lanes.flush(engine) > 0
+    }
+
+    /// Submits what this part has packed, alone or together with others. Returns how many blocks.
+    pub(super) fn flush_lanes(&self, engine: &mut NodeEngine) -> u32 {
+        let own = self.lanes.flush(engine);
+        if self.in_common.replace(false) { own + self.shared().flush_common(engine, Due::All) } else { own }
+    }
+
+    /// Submits blocks that this part has packed together with others and that are due: where nobody else does.
+    #[cold]
+    fn flush_common_due(&self, engine: &mut NodeEngine) {
+        if self.shared().settings.progress == Progress::Inline {
+            let due = Due::Past(engine.last_poll());
+            self.shared().flush_common(engine, due);
+        }
     }
 
     /// Submits what this part has packed, and polls, unless nothing is packed and another thread polls.
     pub(super) fn flush_and_poll(&self) {
-        if !self.lanes.are_open() {
+        if !self.lanes.are_open() && !self.in_common.get() {
             self.poll();
             return;
         }
         let mut engine = self.shared().engine();
-        self.lanes.flush(&mut engine);
+        self.flush_lanes(&mut engine);
         let worked = self.poll_with(&mut engine).worked;
         drop(engine);
         self.record_poll(worked);

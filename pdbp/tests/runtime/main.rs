@@ -4,6 +4,7 @@ mod backends;
 mod blocking;
 mod collective;
 mod copies;
+mod crowds;
 #[cfg(feature = "cuda")]
 mod device;
 mod events;

@@ -106,7 +106,7 @@ impl<S: Share> Part<S> {
             let done = attempt(out, &mut engine).map_err(|_| failed(&engine, out.dest().node()))?;
             if done.is_none() {
                 // Open blocks of this part may be what fills the row.
-                self.lanes.flush(&mut engine);
+                self.flush_lanes(&mut engine);
             }
             self.poll_with(&mut engine);
             if let Some(done) = done {
