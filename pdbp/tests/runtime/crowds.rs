@@ -136,7 +136,7 @@ fn messages_of_a_crowd_arrive_in_order_however_they_are_sent() {
                 part.flush();
                 numbers.receive(part);
             });
-            (numbers.sent.values().sum::<u32>() == numbers.received.values().sum()).then_some(())
+            (numbers.sent.values().sum::<u32>() == numbers.received.values().sum::<u32>()).then_some(())
         });
         assert_eq!(numbers.sent, numbers.received, "seed {seed}");
     }
