@@ -108,6 +108,8 @@ pub struct Part<S: Share = Local> {
     idle: Cell<u32>,
     /// Whether it has polled since its last flush.
     polled: Cell<bool>,
+    /// Looks for something rare since the last one that polled.
+    looks: Cell<u32>,
     /// For a waiting task: how long it keeps polling before it sleeps.
     polls_until: Cell<Option<Instant>>,
     superstep: Superstep,
@@ -242,6 +244,7 @@ impl<S: Share> Part<S> {
             stalled: (0..nodes).map(|_| Cell::new(Stall::NONE)).collect(),
             idle: Cell::new(0),
             polled: Cell::new(false),
+            looks: Cell::new(0),
             polls_until: Cell::new(None),
             superstep: Superstep::default(),
             copiers: (0..nodes).map(|_| Cell::default()).collect(),

@@ -43,7 +43,7 @@ impl<S: Share> Part<S> {
 
     /// Whether nothing is left to read.
     #[inline]
-    fn is_drained(&self) -> bool {
+    pub(super) fn is_drained(&self) -> bool {
         let is_empty = !self.train.is_ahead() && self.inbox.borrow().is_empty();
         is_empty && self.bound_pipe().is_some_and(Pipe::is_empty)
     }

@@ -70,7 +70,7 @@ impl<S: Share> fmt::Debug for Returned<S> {
 impl<S: Share> Part<S> {
     /// Returns the next message of this part that was not delivered because its target's node failed. Messages come in the order
     /// sent to that node, except those that a live process may have been reading when its link failed: these come once they have
-    /// been given back. Does not wait, but lets the node make progress.
+    /// been given back. Does not wait, but lets the node make progress, seldom while messages lie unread.
     ///
     /// Until they are dropped, the messages keep their blocks, up to all blocks of the row to the failed node. **A program that
     /// survives failed nodes whose places are taken by others must call this regularly**, even if it needs none of the messages
@@ -90,7 +90,7 @@ impl<S: Share> Part<S> {
             returned.map(|message| Returned::new(message, self.shared()))
         };
         match next() {
-            None if self.poll() > 0 => Ok(next()),
+            None if self.poll_seldom() > 0 => Ok(next()),
             found => Ok(found),
         }
     }

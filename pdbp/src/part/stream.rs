@@ -99,7 +99,7 @@ impl<S: Share> Part<S> {
     fn next_stream(&self) -> Result<Option<Accepted>, RecvError> {
         self.pipe()?;
         let accept = || self.inbox().accept(&mut Source(self));
-        Ok(accept().or_else(|| (self.poll() > 0).then(accept).flatten()))
+        Ok(accept().or_else(|| (self.poll_seldom() > 0).then(accept).flatten()))
     }
 }
 

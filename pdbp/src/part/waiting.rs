@@ -15,11 +15,22 @@ use crate::node::{NodeEngine, Own, Pipe, Turn, Waiter};
 /// 2 cores: with 1, all wait for the scheduler (n↔n 20 to 30 % slower, 1→n and n→1 by half), with and without progress threads.
 const IDLE_POLLS: u32 = 6;
 
+/// See [`Part::poll_seldom`]. Over sockets, a poll takes as long as many messages.
+const LOOKS: u32 = 64;
+
 impl<S: Share> Part<S> {
     /// Lets the node make progress, unless another thread is polling it.
     pub(crate) fn poll(&self) -> u32 {
         let polled = self.shared().try_engine().map(|mut engine| self.poll_with(&mut engine).worked);
         self.record_poll(polled.unwrap_or(0))
+    }
+
+    /// As [`poll`](Self::poll), for a look for something rare. While messages lie unread, only one of [`LOOKS`] polls: a program that looks
+    /// after each message would poll for each, and one that reads nothing would never poll.
+    pub(super) fn poll_seldom(&self) -> u32 {
+        let looks = if self.is_drained() { 0 } else { (self.looks.get() + 1) % LOOKS };
+        self.looks.set(looks);
+        if looks == 0 { self.poll() } else { 0 }
     }
 
     /// Delivers what has arrived, between two calls of [`poll`](Self::poll).
@@ -221,4 +232,41 @@ pub(super) fn are_alone<S: Share>(parts: &[&Part<S>]) -> bool {
     };
     let has_others = || engine.nameless() > nameless || engine.parts().any(here);
     !is_only && !waits && others.all(|node| engine.has_failed(node)) && !has_others()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::LOOKS;
+    use crate::{Cluster, PartKind, Progress};
+
+    #[test]
+    fn who_looks_for_something_rare_after_each_message_does_not_poll_for_each() {
+        let cluster = Cluster::builder().nodes(1).progress(Progress::Inline).start().unwrap();
+        let node = cluster.node(0).unwrap();
+        let part = node.register("part", PartKind::Cpu).unwrap();
+        let polls = || node.shared.polls.load(Ordering::Relaxed);
+        let look =
+            || assert!(part.try_returned().unwrap().is_none() && part.try_accept_stream().unwrap().is_none());
+        for _ in 0..10 {
+            part.send(part.id(), b"message").unwrap();
+        }
+        part.flush();
+        assert!(part.try_recv().is_some());
+        let before = polls();
+        while part.try_recv().is_some() {
+            look();
+        }
+        // The last two looks, and that for a message.
+        assert_eq!(polls() - before, 3);
+        // Nothing to read: each look polls. Something to read, which is not read: some do.
+        look();
+        assert_eq!(polls() - before, 5);
+        part.send(part.id(), b"unread").unwrap();
+        part.flush();
+        let before = polls();
+        (0..2 * LOOKS).for_each(|_| look());
+        assert_eq!(polls() - before, 4);
+    }
 }
