@@ -386,13 +386,20 @@ impl Shared {
         let mut check = || engine.poll_arrivals(&mut sink);
         let worked = (0..ARRIVAL_CHECKS).map(|_| check()).find(|worked| *worked > 0).unwrap_or(0);
         if sink.flush_wanted {
-            // The next poll flushes.
-            self.flushes.fetch_add(1, Ordering::Release);
+            // The next poll flushes the parts' own blocks.
+            self.request_flush(engine);
         }
         if worked > 0 {
             self.record_progress();
         }
         worked
+    }
+
+    /// Makes each part submit its open blocks when it polls, and submits those that they share.
+    #[cold]
+    fn request_flush(&self, engine: &mut NodeEngine) {
+        self.flushes.fetch_add(1, Ordering::Release);
+        self.flush_common(engine, Due::All);
     }
 
     /// Records that a poll did something.
@@ -420,7 +427,7 @@ impl Shared {
         let mut progress = engine.poll(now, &mut sink);
         let all = sink.flush_wanted;
         if all {
-            self.flushes.fetch_add(1, Ordering::Release);
+            self.request_flush(engine);
         }
         let mut flushed = self.flush_lanes(engine, now, all, own.map(|own| own.lanes));
         if let Some(Own { lanes: own, .. }) = own {

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
 use pdbp::{Builder, Cluster, Interest, Part, Progress, SendError, Target};
 
-use crate::{SOON, part, small_builder, until};
+use crate::{SOON, find, part, small_builder, until};
 
 const PARTS: usize = 12;
 
@@ -183,6 +184,44 @@ fn who_waits_or_ends_sends_what_it_has_packed_with_others() {
             threads.into_iter().for_each(|thread| thread.join().unwrap());
             assert!(seen.values().all(|seen| *seen == 101));
         });
+    }
+}
+
+/// Somebody else has a message unread, so what others have packed leaves by its time only after 500 s.
+#[test]
+fn who_waits_until_all_has_arrived_gets_what_others_have_packed_together() {
+    for progress in [Progress::Thread, Progress::Inline, Progress::Host] {
+        let cluster = builder(2, progress).flush_after(Duration::from_secs(10)).start().unwrap();
+        let [clients, servers] = [0, 1].map(|n| cluster.node(n).unwrap());
+        let (server, sleeper) = (part(&servers, "server"), part(&servers, "sleeper"));
+        let senders: Vec<_> = (0..PARTS).map(|n| part(&clients, &format!("client{n}"))).collect();
+        let [to, asleep] = ["server@node1", "sleeper@node1"].map(|name| find(&senders[0], name));
+        let (mut sent, mut received) = (0, 0);
+        for sender in senders.iter().cycle().take(3 * PARTS) {
+            until(&[&server], || {
+                received += std::iter::from_fn(|| server.try_recv()).count();
+                had_room(sender.try_send(to, b"message")).then_some(())
+            });
+            sent += 1;
+            if sent == 2 * PARTS {
+                sender.send(asleep, b"unread").unwrap();
+            }
+        }
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let (is_over, clients) = (&is_over, &clients);
+            scope.spawn(move || {
+                while !is_over.load(Relaxed) {
+                    clients.poll();
+                    thread::yield_now();
+                }
+            });
+            let done = server.quiesce(SOON, |_| received += 1);
+            is_over.store(true, Relaxed);
+            done.unwrap();
+        });
+        assert_eq!(received, sent, "{progress:?}");
+        drop(sleeper);
     }
 }
 
