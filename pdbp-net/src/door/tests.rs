@@ -492,11 +492,9 @@ fn who_joins_where_nobody_answers_is_told_once_where_why_and_until_when() {
     }
     assert!(said.contains("still trying for"), "{said}");
     // An invalid address stays invalid.
-    let wrong =
-        Net::join("host-without-port", None, &Options { timeout: SOON, notice, ..options() }).err().unwrap();
-    assert!(
-        matches!(&wrong, StartError::Address { address, .. } if address == "host-without-port"),
-        "{wrong}"
-    );
+    let options = Options { timeout: SOON, notice, ..options() };
+    let wrong = Net::join("host-without-port", None, &options).err().unwrap();
+    let names_it = matches!(&wrong, StartError::Address { address, .. } if address == "host-without-port");
+    assert!(names_it, "{wrong}");
     assert_eq!(*SAID.lock().unwrap(), [""; 0]);
 }

@@ -63,10 +63,22 @@ impl Shared {
         SharedLanes::flush_each(others, engine, due) + self.flush_common(engine, due)
     }
 
+    /// Makes each part submit its open blocks when it polls, and submits those that they share.
+    #[cold]
+    pub(super) fn request_flush(&self, engine: &mut NodeEngine) {
+        self.flushes.fetch_add(1, Ordering::Release);
+        self.flush_common(engine, Due::All);
+    }
+
     /// Submits all open blocks of other parts than the one with the lanes `own`, in every mode: a part is waiting for one of them.
     pub(crate) fn flush_all(&self, engine: &mut NodeEngine, own: &Lanes) -> u32 {
         let now = engine.last_poll();
         self.flush_others(engine, now, true, Some(own))
+    }
+
+    /// Whether submitted blocks leave without a poll.
+    pub(crate) fn sends_without_poll(&self, engine: &NodeEngine) -> bool {
+        self.submit_sends && !engine.has_pending_work()
     }
 
     /// How long no thread need poll after this turn if nothing happens; `None` means until something happens. Parts that open a

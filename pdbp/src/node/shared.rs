@@ -127,7 +127,7 @@ pub(crate) struct Shared {
     /// Per node.
     bodies: Box<[Body]>,
     /// Whether blocks for all other nodes leave when they are submitted.
-    submit_sends: bool,
+    pub(super) submit_sends: bool,
     /// See [`Backend::crowded`].
     pub(super) crowded: bool,
     pub(super) learned_policy: LearnedPolicy,
@@ -284,11 +284,6 @@ impl Shared {
         self.bodies.get(node.index()).is_some_and(|body| body.read_elsewhere)
     }
 
-    /// Whether submitted blocks leave without a poll.
-    pub(crate) fn sends_without_poll(&self, engine: &NodeEngine) -> bool {
-        self.submit_sends && !engine.has_pending_work()
-    }
-
     /// The longest message that travels in one block on any route.
     pub(crate) fn longest(&self) -> usize {
         let relay = if self.settings.routing == Routing::Grid { VIA_HEADER } else { 0 };
@@ -393,13 +388,6 @@ impl Shared {
             self.record_progress();
         }
         worked
-    }
-
-    /// Makes each part submit its open blocks when it polls, and submits those that they share.
-    #[cold]
-    fn request_flush(&self, engine: &mut NodeEngine) {
-        self.flushes.fetch_add(1, Ordering::Release);
-        self.flush_common(engine, Due::All);
     }
 
     /// Records that a poll did something.

@@ -13,6 +13,7 @@ mod readiness;
 mod receiving;
 mod returned;
 mod room;
+mod row_room;
 mod sender;
 mod sending;
 mod share;
