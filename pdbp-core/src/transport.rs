@@ -306,3 +306,84 @@ pub trait Transport {
     /// nothing is left.
     fn poll_completion(&mut self) -> Option<Completion<Self::Error>>;
 }
+
+/// Implements the methods of [`Transport`] by those of the transport in a field, for wrappers: all but `type Error`,
+/// [`capabilities`](Transport::capabilities), [`submit`](Transport::submit) and
+/// [`poll_completion`](Transport::poll_completion).
+///
+/// ```
+/// use pdbp_core::{Capabilities, Completion, Op, Refused, Transport};
+///
+/// /// Counts the operations that a transport takes.
+/// struct Counting<T> {
+///     inner: T,
+///     taken: u64,
+/// }
+///
+/// impl<T: Transport> Transport for Counting<T> {
+///     type Error = T::Error;
+///     pdbp_core::forward_links!(inner);
+///
+///     fn capabilities(&self) -> Capabilities {
+///         self.inner.capabilities()
+///     }
+///
+///     fn submit(&mut self, op: Op) -> Result<(), Refused<T::Error>> {
+///         self.inner.submit(op)?;
+///         self.taken += 1;
+///         Ok(())
+///     }
+///
+///     fn poll_completion(&mut self) -> Option<Completion<T::Error>> {
+///         self.inner.poll_completion()
+///     }
+/// }
+/// ```
+#[macro_export]
+macro_rules! forward_links {
+    ($field:tt) => {
+        fn arrival(&self, peer: $crate::id::NodeId) -> $crate::Arrival {
+            self.$field.arrival(peer)
+        }
+
+        fn best_block(&self, peer: $crate::id::NodeId) -> usize {
+            self.$field.best_block(peer)
+        }
+
+        fn capacity(&self, peer: $crate::id::NodeId) -> usize {
+            self.$field.capacity(peer)
+        }
+
+        fn has_ended(&self, peer: $crate::id::NodeId) -> bool {
+            self.$field.has_ended(peer)
+        }
+
+        fn restores_links(&self) -> bool {
+            self.$field.restores_links()
+        }
+
+        fn is_vacant(&self, peer: $crate::id::NodeId) -> bool {
+            self.$field.is_vacant(peer)
+        }
+
+        fn vacate(&mut self, peer: $crate::id::NodeId) {
+            self.$field.vacate(peer);
+        }
+
+        fn life(&self, peer: $crate::id::NodeId) -> u64 {
+            self.$field.life(peer)
+        }
+
+        fn lead(&mut self, primary: Option<$crate::id::NodeId>, term: Option<u32>) {
+            self.$field.lead(primary, term);
+        }
+
+        fn session(&self, peer: $crate::id::NodeId) -> u32 {
+            self.$field.session(peer)
+        }
+
+        fn disconnect(&mut self, peer: $crate::id::NodeId) {
+            self.$field.disconnect(peer);
+        }
+    };
+}

@@ -149,33 +149,10 @@ impl Bell for NodeBell {
 
 impl Transport for End {
     type Error = Cause;
+    pdbp_core::forward_links!(port);
 
     fn capabilities(&self) -> Capabilities {
         Capabilities { trusted: true, ..self.port.capabilities() }
-    }
-
-    fn arrival(&self, peer: NodeId) -> Arrival {
-        self.port.arrival(peer)
-    }
-
-    fn capacity(&self, peer: NodeId) -> usize {
-        self.port.capacity(peer)
-    }
-
-    fn has_ended(&self, peer: NodeId) -> bool {
-        self.port.has_ended(peer)
-    }
-
-    fn disconnect(&mut self, peer: NodeId) {
-        self.port.disconnect(peer);
-    }
-
-    fn session(&self, peer: NodeId) -> u32 {
-        self.port.session(peer)
-    }
-
-    fn restores_links(&self) -> bool {
-        self.port.restores_links()
     }
 
     fn submit(&mut self, op: Op) -> Result<(), Refused<Cause>> {

@@ -22,16 +22,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use pdbp_core::id::{BlockId, NodeId};
-use pdbp_core::{Arrival, Capabilities, Completion, Op, Reason, Refused, Transport};
-
-/// Whether a tracer records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recording {
-    /// Nothing; each call costs one comparison more than without the tracer.
-    Off,
-    /// Everything.
-    On,
-}
+use pdbp_core::{Capabilities, Completion, Op, Reason, Refused, Transport};
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +82,6 @@ impl fmt::Display for Record {
 /// A transport that records its activity in a ring of the latest records.
 pub struct Tracer<T> {
     inner: T,
-    recording: Recording,
     clock: Box<dyn FnMut() -> u64 + Send>,
     records: VecDeque<Record>,
     most: usize,
@@ -109,12 +99,7 @@ impl<T: Transport> Tracer<T> {
     /// As [`new`](Self::new); `clock` is read for each record.
     pub fn with_clock(inner: T, most: usize, clock: impl FnMut() -> u64 + Send + 'static) -> Self {
         let records = VecDeque::with_capacity(most);
-        Self { inner, recording: Recording::On, clock: Box::new(clock), records, most, lost: 0 }
-    }
-
-    /// Starts or stops recording. Earlier records remain.
-    pub fn set_recording(&mut self, recording: Recording) {
-        self.recording = recording;
+        Self { inner, clock: Box::new(clock), records, most, lost: 0 }
     }
 
     /// The records, oldest first.
@@ -158,59 +143,13 @@ impl<T> fmt::Display for Tracer<T> {
 
 impl<T: Transport> Transport for Tracer<T> {
     type Error = T::Error;
+    pdbp_core::forward_links!(inner);
 
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
     }
 
-    fn arrival(&self, peer: NodeId) -> Arrival {
-        self.inner.arrival(peer)
-    }
-
-    fn best_block(&self, peer: NodeId) -> usize {
-        self.inner.best_block(peer)
-    }
-
-    fn capacity(&self, peer: NodeId) -> usize {
-        self.inner.capacity(peer)
-    }
-
-    fn has_ended(&self, peer: NodeId) -> bool {
-        self.inner.has_ended(peer)
-    }
-
-    fn disconnect(&mut self, peer: NodeId) {
-        self.inner.disconnect(peer);
-    }
-
-    fn session(&self, peer: NodeId) -> u32 {
-        self.inner.session(peer)
-    }
-
-    fn restores_links(&self) -> bool {
-        self.inner.restores_links()
-    }
-
-    fn is_vacant(&self, peer: NodeId) -> bool {
-        self.inner.is_vacant(peer)
-    }
-
-    fn vacate(&mut self, peer: NodeId) {
-        self.inner.vacate(peer);
-    }
-
-    fn life(&self, peer: NodeId) -> u64 {
-        self.inner.life(peer)
-    }
-
-    fn lead(&mut self, primary: Option<NodeId>, term: Option<u32>) {
-        self.inner.lead(primary, term);
-    }
-
     fn submit(&mut self, op: Op) -> Result<(), Refused<T::Error>> {
-        if self.recording == Recording::Off {
-            return self.inner.submit(op);
-        }
         let (accepted, subject) = match &op {
             Op::Send { peer, block } => (What::Send, (*peer, Some(block.id()), block.bytes().len())),
             Op::Recv { peer, block } => (What::Recv, (*peer, Some(block.id()), 0)),
@@ -229,23 +168,19 @@ impl<T: Transport> Transport for Tracer<T> {
 
     fn poll_completion(&mut self) -> Option<Completion<T::Error>> {
         let completion = self.inner.poll_completion()?;
-        if self.recording == Recording::On {
-            let (what, subject) = match &completion {
-                Completion::Sent { peer, block } => {
-                    (What::Sent, (*peer, Some(block.id()), block.bytes().len()))
-                }
-                Completion::Received { peer, block } => {
-                    (What::Received, (*peer, Some(block.id()), block.bytes().len()))
-                }
-                Completion::Failed { peer, block } => {
-                    (What::Failed, (*peer, Some(block.id()), block.bytes().len()))
-                }
-                Completion::Unused { peer, block } => (What::Unused, (*peer, Some(block.id()), 0)),
-                Completion::PeerFailed { peer, .. } => (What::PeerFailed, (*peer, None, 0)),
-                Completion::PeerRestored { peer, .. } => (What::PeerRestored, (*peer, None, 0)),
-            };
-            self.record(what, subject);
-        }
+        let (what, subject) = match &completion {
+            Completion::Sent { peer, block } => (What::Sent, (*peer, Some(block.id()), block.bytes().len())),
+            Completion::Received { peer, block } => {
+                (What::Received, (*peer, Some(block.id()), block.bytes().len()))
+            }
+            Completion::Failed { peer, block } => {
+                (What::Failed, (*peer, Some(block.id()), block.bytes().len()))
+            }
+            Completion::Unused { peer, block } => (What::Unused, (*peer, Some(block.id()), 0)),
+            Completion::PeerFailed { peer, .. } => (What::PeerFailed, (*peer, None, 0)),
+            Completion::PeerRestored { peer, .. } => (What::PeerRestored, (*peer, None, 0)),
+        };
+        self.record(what, subject);
         Some(completion)
     }
 }

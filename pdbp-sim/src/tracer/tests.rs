@@ -24,7 +24,6 @@ fn the_life_of_a_block_is_recorded_and_the_ring_is_bounded() {
     }
     let Some(Completion::Received { block, .. }) = reader.poll_completion() else { panic!("no block") };
     reader.submit(Op::Return { peer: zero, block }).unwrap();
-    reader.set_recording(Recording::Off);
     let _ = reader.poll_completion();
     assert!(sender.poll_completion().is_some());
     drop(reader);

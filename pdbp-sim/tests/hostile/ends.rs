@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use pdbp_core::id::NodeId;
 use pdbp_core::umb::{BlockPool, HeapMemory, stride};
 use pdbp_core::{Arrival, ArrivedBlock, Capabilities, Completion, Op, Reason, Refused, Transport};
 use pdbp_local::Local;
@@ -138,18 +137,16 @@ struct Hoarder {
 
 impl Transport for Hoarder {
     type Error = std::convert::Infallible;
+    pdbp_core::forward_links!(inner);
+
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
     }
-    fn arrival(&self, peer: NodeId) -> Arrival {
-        self.inner.arrival(peer)
-    }
-    fn capacity(&self, peer: NodeId) -> usize {
-        self.inner.capacity(peer)
-    }
+
     fn submit(&mut self, op: Op) -> Result<(), Refused<Self::Error>> {
         self.inner.submit(op)
     }
+
     fn poll_completion(&mut self) -> Option<Completion<Self::Error>> {
         match self.inner.poll_completion()? {
             Completion::Received { block, .. } if self.arrived.is_multiple_of(2) => {

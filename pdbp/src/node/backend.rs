@@ -175,53 +175,10 @@ impl Backend {
 
 impl Transport for Backend {
     type Error = BackendError;
+    pdbp_core::forward_links!(transport);
 
     fn capabilities(&self) -> Capabilities {
         self.transport.capabilities()
-    }
-
-    fn arrival(&self, peer: NodeId) -> Arrival {
-        self.transport.arrival(peer)
-    }
-
-    fn best_block(&self, peer: NodeId) -> usize {
-        self.transport.best_block(peer)
-    }
-
-    fn capacity(&self, peer: NodeId) -> usize {
-        self.transport.capacity(peer)
-    }
-
-    fn has_ended(&self, peer: NodeId) -> bool {
-        self.transport.has_ended(peer)
-    }
-
-    fn disconnect(&mut self, peer: NodeId) {
-        self.transport.disconnect(peer);
-    }
-
-    fn session(&self, peer: NodeId) -> u32 {
-        self.transport.session(peer)
-    }
-
-    fn restores_links(&self) -> bool {
-        self.transport.restores_links()
-    }
-
-    fn is_vacant(&self, peer: NodeId) -> bool {
-        self.transport.is_vacant(peer)
-    }
-
-    fn vacate(&mut self, peer: NodeId) {
-        self.transport.vacate(peer);
-    }
-
-    fn life(&self, peer: NodeId) -> u64 {
-        self.transport.life(peer)
-    }
-
-    fn lead(&mut self, primary: Option<NodeId>, term: Option<u32>) {
-        self.transport.lead(primary, term);
     }
 
     fn submit(&mut self, op: Op) -> Result<(), Refused<BackendError>> {
@@ -241,53 +198,10 @@ where
     T::Error: Send + Sync + 'static,
 {
     type Error = BackendError;
+    pdbp_core::forward_links!(0);
 
     fn capabilities(&self) -> Capabilities {
         self.0.capabilities()
-    }
-
-    fn arrival(&self, peer: NodeId) -> Arrival {
-        self.0.arrival(peer)
-    }
-
-    fn best_block(&self, peer: NodeId) -> usize {
-        self.0.best_block(peer)
-    }
-
-    fn capacity(&self, peer: NodeId) -> usize {
-        self.0.capacity(peer)
-    }
-
-    fn has_ended(&self, peer: NodeId) -> bool {
-        self.0.has_ended(peer)
-    }
-
-    fn disconnect(&mut self, peer: NodeId) {
-        self.0.disconnect(peer);
-    }
-
-    fn session(&self, peer: NodeId) -> u32 {
-        self.0.session(peer)
-    }
-
-    fn restores_links(&self) -> bool {
-        self.0.restores_links()
-    }
-
-    fn is_vacant(&self, peer: NodeId) -> bool {
-        self.0.is_vacant(peer)
-    }
-
-    fn vacate(&mut self, peer: NodeId) {
-        self.0.vacate(peer);
-    }
-
-    fn life(&self, peer: NodeId) -> u64 {
-        self.0.life(peer)
-    }
-
-    fn lead(&mut self, primary: Option<NodeId>, term: Option<u32>) {
-        self.0.lead(primary, term);
     }
 
     fn submit(&mut self, op: Op) -> Result<(), Refused<BackendError>> {

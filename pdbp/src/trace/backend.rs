@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pdbp_core::cdu::{BLOCK_HEADER, BlockHeader};
 use pdbp_core::id::{BlockId, NodeId};
-use pdbp_core::{Arrival, Capabilities, Completion, Op, Refused, Transport};
+use pdbp_core::{Capabilities, Completion, Op, Refused, Transport};
 
 use super::Ring;
 use super::record::{Block, TraceEvent};
@@ -46,53 +46,10 @@ enum Taken {
 
 impl<T: Transport> Transport for Traced<T> {
     type Error = T::Error;
+    pdbp_core::forward_links!(inner);
 
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
-    }
-
-    fn arrival(&self, peer: NodeId) -> Arrival {
-        self.inner.arrival(peer)
-    }
-
-    fn best_block(&self, peer: NodeId) -> usize {
-        self.inner.best_block(peer)
-    }
-
-    fn capacity(&self, peer: NodeId) -> usize {
-        self.inner.capacity(peer)
-    }
-
-    fn has_ended(&self, peer: NodeId) -> bool {
-        self.inner.has_ended(peer)
-    }
-
-    fn disconnect(&mut self, peer: NodeId) {
-        self.inner.disconnect(peer);
-    }
-
-    fn session(&self, peer: NodeId) -> u32 {
-        self.inner.session(peer)
-    }
-
-    fn restores_links(&self) -> bool {
-        self.inner.restores_links()
-    }
-
-    fn is_vacant(&self, peer: NodeId) -> bool {
-        self.inner.is_vacant(peer)
-    }
-
-    fn vacate(&mut self, peer: NodeId) {
-        self.inner.vacate(peer);
-    }
-
-    fn life(&self, peer: NodeId) -> u64 {
-        self.inner.life(peer)
-    }
-
-    fn lead(&mut self, primary: Option<NodeId>, term: Option<u32>) {
-        self.inner.lead(primary, term);
     }
 
     fn submit(&mut self, op: Op) -> Result<(), Refused<T::Error>> {
