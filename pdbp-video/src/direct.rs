@@ -3,20 +3,19 @@
 //! It is the yardstick for the pipeline over PDBP: same clips, same decoders, same frames in the same wire form, and nothing
 //! between the parts.
 
-use core::convert::Infallible;
 use std::thread;
 
 use crate::account::{RunClock, Stopwatch, Work, process_cpu_ns};
-use crate::decode::{Codec, DecodeError, Follower, Reel, Sampler, Yuv};
+use crate::decode::{Codec, Reel, Yuv};
 #[cfg(feature = "cuda")]
 use crate::frame::FrameHeader;
 use crate::frame::{FrameId, ScoreRecord, frame_len, write_frame};
 use crate::measure::{Place, ScoreError, Scorer, Threads};
 use crate::outcome::{Arrival, Fault, Outcome, PassTime};
 use crate::pipeline::PipelineError;
-use crate::plan::{LIVE_PASS, Mode, Plan, Pool};
+use crate::plan::{Mode, Plan, Pool};
 use crate::progress::Observer;
-use crate::sources::attend;
+use crate::show::{Decode, Program, Shower};
 use crate::streams::{StreamNo, Streams};
 
 /// Runs all passes in this process, decoded by `codec` and analysed in `place`. `observer` learns of finished streams from any thread, and of their
@@ -33,14 +32,8 @@ pub fn run(
     clock: RunClock,
     observer: &dyn Observer,
 ) -> Result<Outcome, PipelineError> {
-    let mut workers: Vec<Worker> =
-        (0..plan.decoders.max(1)).map(|number| Worker::new(number, plan.mode, codec, place, clock)).collect();
-    if matches!(plan.mode, Mode::Continuous | Mode::Live) {
-        let shares = u32::try_from(workers.len()).unwrap_or(u32::MAX);
-        for (share, worker) in (0..shares).zip(&mut workers) {
-            worker.follow(codec, streams, share, shares);
-        }
-    }
+    let workers =
+        (0..plan.decoders.max(1)).map(|number| Worker::new(number, plan.mode, place, clock)).collect();
     work(workers, streams, plan, codec, clock, observer)
 }
 
@@ -55,13 +48,17 @@ fn work(
 ) -> Result<Outcome, PipelineError> {
     let reel = if plan.mode == Mode::Replay { Reel::record(codec, streams.clips()) } else { Reel::default() };
     let pool = Pool::new(vec![streams.share(0, 1)]);
+    let program = Program { streams, pool: &pool, reel: &reel };
+    let threads = u32::try_from(workers.len()).unwrap_or(u32::MAX);
+    let mut showers: Vec<_> =
+        (0..threads).map(|number| Shower::new(plan.mode, codec, streams, number, threads)).collect();
     let mut outcome = Outcome { mode: plan.mode, streams: streams.count(), ..Outcome::default() };
     let cpu = process_cpu_ns();
     for pass in 0..plan.passes {
         let start_ns = clock.now_ns();
         thread::scope(|scope| {
-            for worker in &mut workers {
-                scope.spawn(|| worker.pass(streams, (plan.mode, &reel), pass, &pool, observer));
+            for (worker, shower) in workers.iter_mut().zip(&mut showers) {
+                scope.spawn(move || worker.pass(program, shower, pass, observer));
             }
         });
         let before = (outcome.arrivals.len(), outcome.faults.len());
@@ -101,8 +98,6 @@ fn report(observer: &dyn Observer, outcome: &Outcome, (arrivals, faults): (usize
 struct Worker {
     number: usize,
     clock: RunClock,
-    sampler: Sampler,
-    followers: Vec<(StreamNo, Follower)>,
     handover: Handover,
     work: Work,
     arrivals: Vec<Arrival>,
@@ -112,13 +107,11 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(number: usize, mode: Mode, codec: Codec, place: &Place, clock: RunClock) -> Self {
+    fn new(number: usize, mode: Mode, place: &Place, clock: RunClock) -> Self {
         let scorer = Scorer::new(place, number, Threads::Caller, mode.compare());
         Self {
             number,
             clock,
-            sampler: Sampler::new(codec),
-            followers: Vec::new(),
             handover: Handover { scorer, message: Vec::new(), pushed: None },
             work: Work::default(),
             arrivals: Vec::new(),
@@ -127,91 +120,22 @@ impl Worker {
         }
     }
 
-    fn follow(&mut self, codec: Codec, streams: &Streams, share: u32, shares: u32) {
-        let own = streams.share(share, shares).map(StreamNo);
-        self.followers =
-            own.filter_map(|stream| Some((stream, Follower::of(codec, streams, stream)?))).collect();
-    }
-
-    fn pass(
-        &mut self,
-        streams: &Streams,
-        (mode, reel): (Mode, &Reel),
-        pass: u32,
-        pool: &Pool,
-        observer: &dyn Observer,
-    ) {
-        self.show(streams, (mode, reel), pass, pool, observer);
-        if self.error.is_none() {
-            let mut watch = Stopwatch::start();
-            self.error = self.handover.scorer.finish().err();
-            self.work.analyse_ns += watch.lap();
-            self.collect();
-        }
-    }
-
     /// Shows and analyses this worker's share of a pass, as long as nothing fails.
-    fn show(
-        &mut self,
-        streams: &Streams,
-        (mode, reel): (Mode, &Reel),
-        pass: u32,
-        pool: &Pool,
-        observer: &dyn Observer,
-    ) {
-        if mode == Mode::Live {
-            let mut followers = core::mem::take(&mut self.followers);
-            let Ok(()) =
-                attend(LIVE_PASS, || Ok::<_, Infallible>(self.poll_live(streams, &mut followers, pass)));
-            observer.done(followers.len() as u64);
-            self.followers = followers;
-            return;
-        }
-        if mode == Mode::Continuous {
-            let mut followers = core::mem::take(&mut self.followers);
-            for (stream, follower) in &mut followers {
-                if let Some(clip) = streams.clip(*stream) {
-                    self.one(*stream, pass, |take| follower.step(clip, take));
-                }
-                observer.done(1);
-            }
-            self.followers = followers;
-            return;
-        }
-        while self.error.is_none()
-            && let Some(batch) = pool.take(pass)
-        {
-            let taken = u64::from(batch.end - batch.start);
-            for stream in batch.map(StreamNo) {
-                if mode == Mode::Replay {
-                    self.one(stream, pass, |take| reel.show(streams, stream, pass, take));
-                    continue;
-                }
-                let Some((clip, entry)) = streams.entry(stream, pass) else { continue };
-                let mut sampler = core::mem::take(&mut self.sampler);
-                self.one(stream, pass, |take| {
-                    sampler.sample(clip, entry, |picture| take(entry.picture, picture)).map(Some)
-                });
-                self.sampler = sampler;
-            }
-            observer.done(taken);
-        }
-    }
-
-    /// Shows what live sources have sent. Returns how many pictures.
-    fn poll_live(&mut self, streams: &Streams, followers: &mut [(StreamNo, Follower)], pass: u32) -> usize {
-        let mut found = 0;
+    fn pass(&mut self, program: Program<'_>, shower: &mut Shower, pass: u32, observer: &dyn Observer) {
         if self.error.is_some() {
-            return found;
+            return;
         }
-        for (stream, follower) in followers {
-            let Some((clip, source)) = streams.live(*stream) else { continue };
-            for _ in 0..source.waiting() {
-                self.one(*stream, pass, |take| follower.step(clip, take));
-                found += 1;
-            }
-        }
-        found
+        // Live sources send any number of pictures in a pass; all other streams have one each.
+        let (each, at_end) = if let Shower::Live(own) = &shower { (0, own.len()) } else { (1, 0) };
+        let shown = shower.pass(program, pass, &mut |stream, decode| {
+            observer.done(each);
+            self.one(stream, pass, decode)
+        });
+        observer.done(at_end as u64);
+        let mut watch = Stopwatch::start();
+        self.error = shown.and_then(|()| self.handover.scorer.finish()).err();
+        self.work.analyse_ns += watch.lap();
+        self.collect();
     }
 
     /// Collects scores.
@@ -225,15 +149,7 @@ impl Worker {
     }
 
     /// Decodes one picture with `decode` and has it analysed.
-    fn one(
-        &mut self,
-        stream: StreamNo,
-        pass: u32,
-        decode: impl FnOnce(&mut dyn FnMut(u32, &Yuv<'_>)) -> Result<Option<()>, DecodeError>,
-    ) {
-        if self.error.is_some() {
-            return;
-        }
+    fn one(&mut self, stream: StreamNo, pass: u32, decode: &mut Decode<'_>) -> Result<(), ScoreError> {
         let captured_ns = self.clock.now_ns();
         let handover = &mut self.handover;
         let mut pack_ns = 0;
@@ -250,7 +166,7 @@ impl Worker {
         match decoded {
             Ok(Some(())) => {
                 self.work.decoded += 1;
-                self.error = self.handover.score(&mut self.work).err();
+                self.handover.score(&mut self.work)?;
                 self.collect();
             }
             Ok(None) => {}
@@ -258,6 +174,7 @@ impl Worker {
                 self.faults.push(Fault { stream, pass, captured_ns, reason: error.to_string() });
             }
         }
+        Ok(())
     }
 }
 
@@ -359,7 +276,7 @@ mod tests {
         let streams = Streams::new(bundled().clips, 4);
         let (plan, codec, clock) = (plan(Mode::Sample, 5), Codec::default(), RunClock::start());
         let mut workers: Vec<_> =
-            (0..2).map(|number| Worker::new(number, plan.mode, codec, &Place::cpu(), clock)).collect();
+            (0..2).map(|number| Worker::new(number, plan.mode, &Place::cpu(), clock)).collect();
         workers[1].error = Some(ScoreError::Device { device: "GPU 0".into(), reason: "it is lost".into() });
         let passes = Passes::default();
         let error = work(workers, &streams, plan, codec, clock, &passes).unwrap_err();

@@ -241,5 +241,6 @@ mod plain;
 pub mod plan;
 pub mod progress;
 pub mod report;
+mod show;
 pub mod sources;
 pub mod streams;

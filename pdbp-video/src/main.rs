@@ -18,7 +18,7 @@ use pdbp_video::live::Live;
 use pdbp_video::outcome::Outcome;
 use pdbp_video::pipeline::{self, PipelineError};
 use pdbp_video::plan::{Mode, Side};
-use pdbp_video::progress::{Bar, Shown};
+use pdbp_video::progress::{Bar, Observer, Shown};
 use pdbp_video::report::{self, Facts, table};
 use pdbp_video::streams::{StreamNo, Streams};
 
@@ -223,13 +223,15 @@ fn run(
     live: Option<&Live>,
 ) -> Result<Option<Outcome>, Failed> {
     let Setup { streams, plan, codec, place, side, .. } = setup;
-    let both = (Bar::new(streams.count(), *plan, shown), live);
+    let bar = Bar::new(streams.count(), *plan, shown);
+    let mut observers: Vec<&dyn Observer> = vec![&bar];
+    observers.extend(live.map(|live| live as &dyn Observer));
     let clock = RunClock::start();
     let outcome = match cluster {
-        None => Some(direct::run(streams, *plan, *codec, place, clock, &both)?),
-        Some(cluster) => pipeline::run((cluster, side), streams, *plan, *codec, place, clock, &both)?,
+        None => Some(direct::run(streams, *plan, *codec, place, clock, &observers)?),
+        Some(cluster) => pipeline::run((cluster, side), streams, *plan, *codec, place, clock, &observers)?,
     };
-    both.0.finish();
+    bar.finish();
     Ok(outcome)
 }
 

@@ -27,36 +27,8 @@ pub trait Observer: Sync {
 /// Ignores everything.
 impl Observer for () {}
 
-/// Informs both.
-impl<A: Observer, B: Observer> Observer for (A, B) {
-    fn done(&self, streams: u64) {
-        self.0.done(streams);
-        self.1.done(streams);
-    }
-
-    fn scored(&self, arrivals: &[Arrival]) {
-        self.0.scored(arrivals);
-        self.1.scored(arrivals);
-    }
-
-    fn fault(&self, fault: &Fault) {
-        self.0.fault(fault);
-        self.1.fault(fault);
-    }
-
-    fn rows(&self, rows: &[Density]) {
-        self.0.rows(rows);
-        self.1.rows(rows);
-    }
-
-    fn pass(&self, end: &PassEnd) {
-        self.0.pass(end);
-        self.1.pass(end);
-    }
-}
-
-/// Informs the observer, if there is one.
-impl<A: Observer> Observer for Option<&A> {
+/// Informs all.
+impl Observer for Vec<&dyn Observer> {
     fn done(&self, streams: u64) {
         self.iter().for_each(|one| one.done(streams));
     }

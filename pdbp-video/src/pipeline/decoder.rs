@@ -5,10 +5,10 @@ use pdbp::{Part, StreamWriter, Target};
 use super::wire::{Done, FaultHead, Order, Orders, command};
 use super::{GIVEN_UP, Job, address, analyser_name, report};
 use crate::account::{Stopwatch, Work};
-use crate::decode::{DecodeError, Follower, Sampler, Yuv};
+use crate::decode::{DecodeError, Yuv};
 use crate::frame::{FrameBytes, FrameId, frame_len, write_frame};
-use crate::plan::{LIVE_PASS, Mode, Pair, Side};
-use crate::sources::attend;
+use crate::plan::{Pair, Side};
+use crate::show::{Decode, Program, Shower};
 use crate::streams::StreamNo;
 
 /// Obeys the console until it says stop.
@@ -16,13 +16,17 @@ pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> 
     let text = |error: &dyn core::fmt::Display| error.to_string();
     let analyser = find_analyser(part, console, pair, job)?;
     let writer = part.open_stream(analyser).map_err(|error| text(&error))?;
-    let mut decoder = DecoderPart { part, console, writer, pair, job, work: Work::default(), pack_ns: 0 };
+    let mut decoder = DecoderPart { part, console, writer, pair, job, work: Work::default() };
     let mut shower = None;
     loop {
         let order = Order::read(&job.patiently(part, |timeout| part.recv_timeout(timeout))?);
         match order {
             Some(Orders::Start { pass, streams }) => {
-                let shower = shower.get_or_insert_with(|| Shower::new(job, pair, streams));
+                let shower = shower.get_or_insert_with(|| {
+                    let (streams, pairs) = (job.streams.first(streams), job.layout.pairs.len());
+                    let pairs = u32::try_from(pairs).unwrap_or(u32::MAX);
+                    Shower::new(job.plan.mode, job.codec, &streams, pair.number, pairs)
+                });
                 let done = decoder.pass(pass, shower)?;
                 part.sender(console)
                     .command(command::DONE)
@@ -62,30 +66,6 @@ fn find_analyser(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> Res
     }
 }
 
-/// The source of pictures: one decoder for all streams, none, or one for each.
-enum Shower {
-    Sample(Sampler),
-    Replay,
-    Follow(Vec<(StreamNo, Follower)>),
-}
-
-impl Shower {
-    /// The one for the decoder of a pair, when `streams` streams take part.
-    fn new(job: &Job<'_>, pair: Pair, streams: u32) -> Self {
-        match job.plan.mode {
-            Mode::Sample => Self::Sample(Sampler::new(job.codec)),
-            Mode::Replay => Self::Replay,
-            Mode::Continuous | Mode::Live => Self::Follow(followers(job, streams, pair.number)),
-        }
-    }
-}
-
-fn followers(job: &Job<'_>, streams: u32, number: u32) -> Vec<(StreamNo, Follower)> {
-    let (streams, pairs) = (job.streams.first(streams), u32::try_from(job.layout.pairs.len()));
-    let own = streams.share(number, pairs.unwrap_or(u32::MAX)).map(StreamNo);
-    own.filter_map(|stream| Some((stream, Follower::of(job.codec, &streams, stream)?))).collect()
-}
-
 /// The state of a decoder part.
 struct DecoderPart<'a> {
     part: &'a Part,
@@ -94,8 +74,6 @@ struct DecoderPart<'a> {
     pair: Pair,
     job: &'a Job<'a>,
     work: Work,
-    /// Time spent packing during the current picture.
-    pack_ns: u64,
 }
 
 impl DecoderPart<'_> {
@@ -109,79 +87,29 @@ impl DecoderPart<'_> {
             node: self.pair.decodes.into(),
             zero: 0,
         };
-        let streams = self.job.streams;
-        match shower {
-            Shower::Sample(sampler) => {
-                while let Some(batch) = self.job.pool.take(pass) {
-                    for stream in batch.map(StreamNo) {
-                        let Some((clip, entry)) = streams.entry(stream, pass) else { continue };
-                        let show = |take: &mut Take<'_>| {
-                            sampler.sample(clip, entry, |picture| take(entry.picture, picture)).map(Some)
-                        };
-                        self.one(stream, &mut done, show)?;
-                    }
-                }
-            }
-            Shower::Replay => {
-                while let Some(batch) = self.job.pool.take(pass) {
-                    for stream in batch.map(StreamNo) {
-                        let show = |take: &mut Take<'_>| self.job.reel.show(streams, stream, pass, take);
-                        self.one(stream, &mut done, show)?;
-                    }
-                }
-            }
-            Shower::Follow(followers) if self.job.plan.mode == Mode::Live => {
-                attend(LIVE_PASS, || self.poll_live(followers, &mut done))?;
-            }
-            Shower::Follow(followers) => {
-                for (stream, follower) in followers {
-                    let Some(clip) = streams.clip(*stream) else { continue };
-                    self.one(*stream, &mut done, |take| follower.step(clip, take))?;
-                }
-            }
-        }
+        let Job { streams, pool, reel, .. } = self.job;
+        let program = Program { streams, pool, reel };
+        shower.pass(program, pass, &mut |stream, decode| self.one(stream, &mut done, decode))?;
         Ok(done)
     }
 
-    /// Shows what live sources have sent. Returns how many pictures.
-    fn poll_live(
-        &mut self,
-        followers: &mut [(StreamNo, Follower)],
-        done: &mut Done,
-    ) -> Result<usize, String> {
-        let mut found = 0;
-        for (stream, follower) in followers {
-            let Some((clip, source)) = self.job.streams.live(*stream) else { continue };
-            for _ in 0..source.waiting() {
-                self.one(*stream, done, |take| follower.step(clip, take))?;
-                found += 1;
-            }
-        }
-        if self.job.error().is_some() { Err(GIVEN_UP.into()) } else { Ok(found) }
-    }
-
-    /// Decodes one picture with `show`, sends it, and reports the stream if there is none.
-    fn one(
-        &mut self,
-        stream: StreamNo,
-        done: &mut Done,
-        show: impl FnOnce(&mut Take<'_>) -> Result<Option<Result<u64, String>>, DecodeError>,
-    ) -> Result<(), String> {
+    /// Decodes one picture with `decode`, sends it, and reports the stream if there is none.
+    fn one(&mut self, stream: StreamNo, done: &mut Done, decode: &mut Decode<'_>) -> Result<(), String> {
         if self.job.error().is_some() {
             return Err(GIVEN_UP.into());
         }
         done.streams += 1;
         let (pass, captured_ns) = (done.pass, self.job.clock.now_ns());
         let mut watch = Stopwatch::start();
-        let shown = show(&mut |frame, picture| {
+        let (mut sent, mut pack_ns) = (Ok(0), 0);
+        let shown = decode(&mut |frame, picture| {
             let mut watch = Stopwatch::start();
-            let sent = send(&mut self.writer, FrameId { stream, frame, pass, captured_ns }, picture);
-            self.pack_ns = watch.lap();
-            sent
+            sent = send(&mut self.writer, FrameId { stream, frame, pass, captured_ns }, picture);
+            pack_ns = watch.lap();
         });
-        self.work.decode_ns += watch.lap().saturating_sub(core::mem::take(&mut self.pack_ns));
+        self.work.decode_ns += watch.lap().saturating_sub(pack_ns);
         match shown {
-            Ok(Some(sent)) => {
+            Ok(Some(())) => {
                 done.bytes += sent?;
                 self.work.decoded += 1;
                 done.frames += 1;
@@ -198,8 +126,6 @@ impl DecoderPart<'_> {
             .map_err(|error| error.to_string())
     }
 }
-
-type Take<'a> = dyn FnMut(u32, &Yuv<'_>) -> Result<u64, String> + 'a;
 
 /// Sends a frame: written once, straight into message blocks. One that fits into a block leaves as one segment. Returns its bytes.
 fn send(writer: &mut StreamWriter<&Part>, id: FrameId, picture: &Yuv<'_>) -> Result<u64, String> {

@@ -20,14 +20,11 @@ mod room;
 mod rtp;
 
 use core::fmt;
-use core::time::Duration;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread;
-use std::time::Instant;
 
 use tokio::task::AbortHandle;
 use url::Url;
@@ -369,24 +366,6 @@ fn no_room(most: usize) -> String {
         "the live sources hold all of the {} MiB that they may; decode fewer here, or allow them more (--live-memory MIB)",
         most >> 20
     )
-}
-
-/// How often arrivals are checked for.
-const POLL_INTERVAL: Duration = Duration::from_millis(5);
-
-/// Calls `look`, which returns how much it has found, for this long.
-pub(crate) fn attend<E>(length: Duration, mut poll: impl FnMut() -> Result<usize, E>) -> Result<(), E> {
-    let end = Instant::now() + length;
-    loop {
-        let found = poll()?;
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(());
-        }
-        if found == 0 {
-            thread::sleep(POLL_INTERVAL.min(left));
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Packets as senders make them, in order and not, whole and not.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use super::*;

@@ -4,7 +4,8 @@ use std::thread;
 use std::time::Instant;
 
 use super::*;
-use crate::sources::{POLL_INTERVAL, Source};
+use crate::show::POLL_INTERVAL;
+use crate::sources::Source;
 
 /// A packet of RTCP, a sender's report, in a connection.
 const REPORT: [u8; 32] = {
