@@ -56,7 +56,8 @@
 //!
 //! A killed process says no goodbye. The primary still detects the death of processes on its own host. It called each one when that
 //! joined, which proved that it listens there, and calls it again when the connection is gone; if the system refuses that call, the process
-//! [has died](NetError::Died), and nobody waits for its outage or its lease. A joining process does not wait either for a connection to a
+//! [has died](NetError::Died), and nobody waits for its outage or its lease. (In clusters of fixed size, all [masters](Options::masters)
+//! do the same for nodes that joined later.) A joining process does not wait either for a connection to a
 //! process where nobody listens ([`Net::is_absent`]).
 //!
 //! No such conclusion is possible about a process killed on *another* host: a failing tunnel, or a firewall, also closes connections and

@@ -54,7 +54,7 @@ pub struct Net {
 
 impl Net {
     pub(crate) fn assemble(
-        roster: Roster,
+        mut roster: Roster,
         door: Door,
         address: SocketAddr,
         options: &Options,
@@ -71,6 +71,9 @@ impl Net {
         };
         let peer = |index: u16| NodeId::new(index).filter(|peer| *peer != node);
         let (open, generation, codec) = (roster.open, roster.generation, options.codec);
+        if !open {
+            roster.masters = options.masters;
+        }
         let (founded, masters) = (open && roster.place == roster.giver, roster.masters);
         let incarnation = roster.own().map_or(0, |own| own.incarnation);
         let members = (0..nodes).zip(&roster.members);
@@ -144,7 +147,8 @@ impl Net {
         self.founded
     }
 
-    /// How many places of an open cluster, from the first on, are for masters.
+    /// How many nodes, from the first on, may be primary: in an open cluster the places for masters, in one of fixed size
+    /// [`Options::masters`].
     pub fn masters(&self) -> u16 {
         self.masters
     }
@@ -173,7 +177,7 @@ impl Net {
 
     /// Whether this node's last call to the peer found nobody: the peer's host refused the connection or did not answer. Waiting for
     /// a link is then pointless; one will come up when a process listens there again. Peers that joined later call this node, so nothing is
-    /// known of them, except that the founder of an open cluster knows it of those on its own host.
+    /// known of them, except that masters know it of those on their own host.
     pub fn is_absent(&self, peer: NodeId) -> bool {
         self.door.shared().is_absent(peer.index())
     }

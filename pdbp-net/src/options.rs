@@ -32,7 +32,8 @@ pub struct Options {
     pub workers: Option<usize>,
     /// Bytes for packed blocks, in each direction; one block per link if that is more. Allocated on demand.
     pub ring_bytes: usize,
-    /// The number of places for masters, from the first on, in an open cluster that this process founds.
+    /// The number of places for masters, from the first on, in an open cluster that this process founds. In a cluster of fixed size, how many
+    /// nodes, from the first on, may be primary; the same in all processes.
     pub masters: u16,
     /// A file that this process writes when it founds an open cluster of several masters. If the file exists, the process founds no cluster but
     /// joins the existing one. Without a file, a restarted founder that no master calls within three seconds founds another cluster.

@@ -5,7 +5,9 @@
 //! * A process *of the same host* has ended if it once answered at its address, with its own id and the proof of the token, and the system
 //!   now refuses connections there: a process listens for as long as it takes part. To find out, the primary of an open cluster,
 //!   which declares nodes down, calls the later nodes of its host, which otherwise only call it: once when the link is up, and again when
-//!   the connection is gone. For another host no such conclusion is possible, since a firewall refuses, too.
+//!   the connection is gone. In a cluster of fixed size each master does, since this crate is not told which one is primary. For another
+//!   host no such conclusion is possible, since a firewall refuses, too; nor for an earlier node, which this one may have reached through a
+//!   tunnel.
 
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,12 +35,12 @@ impl Liveness {
         Self((0..places).map(|_| Known::default()).collect())
     }
 
-    /// Notes a connection to a process. If this node is given as `founder` (it is the primary), the process is on the same host and has not
+    /// Notes a connection to a process. If this node is given as `primary` (it is, or may be), the process is on the same host and has not
     /// answered before, it is to be called.
-    pub(super) fn on_connected(&self, node: usize, member: &Member, founder: Option<&Member>) {
+    pub(super) fn on_connected(&self, node: usize, member: &Member, primary: Option<&Member>) {
         let Some(known) = self.0.get(node) else { return };
         known.absent.store(false, Ordering::Relaxed);
-        let Some(own) = founder else { return };
+        let Some(own) = primary else { return };
         let is_local = member.address.ip() == own.address.ip() || member.address.ip().is_loopback();
         let is_new = known.listens.load(Ordering::Relaxed) != member.incarnation;
         if is_local && is_new {
@@ -148,7 +150,7 @@ mod tests {
         liveness.on_connected(1, &far, Some(&own));
         assert!(!liveness.needs_probe(1), "of another host");
         liveness.on_connected(1, &member(HERE, 3), None);
-        assert!(!liveness.needs_probe(1), "this node is no founder");
+        assert!(!liveness.needs_probe(1), "this node is no primary");
         assert!(!liveness.on_disconnected(1, &far) && !liveness.on_disconnected(9, &far));
         // Behind a tunnel, some other process or none listens at the address that the node has here.
         let tunnelled = member([127, 0, 0, 1], 5);

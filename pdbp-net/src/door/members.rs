@@ -36,7 +36,7 @@ pub(super) struct Members {
     open: bool,
     /// Whether it advertises an address other than its host's.
     advertises: bool,
-    /// The number of places for masters, from the first on.
+    /// The number of masters, which have the first places.
     masters: u16,
     /// The present or last holder of each place.
     latest: Mutex<Latest>,
@@ -285,8 +285,7 @@ impl Members {
     /// Requests a call to a node. Returns whether the request is new and it is this node's part to call.
     pub(super) fn want(&self, node: usize) -> bool {
         if self.later.get(node).is_none_or(|later| later.load(Ordering::Relaxed)) {
-            return self.open
-                && self.member(node).is_some_and(|member| self.liveness.on_disconnected(node, &member));
+            return self.member(node).is_some_and(|member| self.liveness.on_disconnected(node, &member));
         }
         // Pairs with the load in `is_wanted`.
         let want = |call: &AtomicU8| {
@@ -328,10 +327,11 @@ impl Members {
 
     /// Hands a connection over to the links.
     pub(super) fn hand_off(&self, new: Arrived) {
-        // Only the primary, which declares nodes down, has to know whether the node lives.
+        // Only the primary, which declares nodes down, has to know whether the node lives; in a cluster of fixed size any master may be it.
         let calls = self.later.get(new.node).is_some_and(|later| later.load(Ordering::Relaxed));
-        let primary =
-            self.own.as_ref().filter(|_| calls && !self.advertises && self.latest().seats.is_some());
+        let declares =
+            || if self.open { self.latest().seats.is_some() } else { self.place < usize::from(self.masters) };
+        let primary = self.own.as_ref().filter(|_| calls && !self.advertises && declares());
         self.liveness.on_connected(new.node, &new.member, primary);
         if let Some(evicted) = self.evicted.get(new.node) {
             evicted.store(false, Ordering::Release);

@@ -15,10 +15,11 @@ use super::greeting::{
 };
 use super::roster::{Member, Roster};
 use crate::token::Token;
-use crate::{Founder, Net, NetError, Options, Refusal, Role, StartError};
+use crate::{Founder, LinkState, Net, NetError, Options, Refusal, Role, StartError};
 
 mod advertise;
 mod crowd;
+mod died;
 mod silent;
 mod soap;
 
@@ -257,71 +258,6 @@ fn who_waits_with_the_founder_is_told_how_many_there_are_to_be() {
         let told = errors.into_iter().find(|error| matches!(error, StartError::Incomplete { nodes: 3, .. }));
         let said = told.unwrap().to_string();
         assert!(said.contains("3 nodes") && said.contains(&address), "{said}");
-    }
-}
-
-/// An open cluster, a process that has joined it and that its founder has called, and the options for joining.
-fn open_pair() -> (Net, Net, Options) {
-    let outage = 10 * SOON;
-    let options = Options { outage, linger: Duration::ZERO, ..options() };
-    let mut founder = Net::found("127.0.0.1:0", 3, &options).unwrap();
-    let mut joined = Net::join(&founder.address().to_string(), None, &options).unwrap();
-    let (first, second) = (founder.capabilities().node, joined.capabilities().node);
-    until("the link is up, and the founder has called it", || {
-        for net in [&mut founder, &mut joined] {
-            assert!(matches!(net.poll_completion(), None | Some(Completion::PeerRestored { .. })));
-        }
-        let is_up = !founder.is_vacant(second) && !joined.is_vacant(first);
-        is_up && founder.door.shared().members.get().unwrap().liveness().has_answered(1, 1)
-    });
-    assert_eq!(joined.stats().door.refused, 0, "a founder that calls is no stranger");
-    (founder, joined, options)
-}
-
-/// As if by SIGKILL: its connections end without a goodbye, and nobody listens any more.
-fn die(mut net: Net) {
-    net.cut(0);
-}
-
-#[test]
-fn a_process_of_the_same_host_that_has_died_is_not_waited_for() {
-    let (mut founder, joined, _) = open_pair();
-    die(joined);
-    let mut failed = None;
-    until("the link has failed", || {
-        if let Some(Completion::PeerFailed { peer, cause }) = founder.poll_completion() {
-            failed = Some((peer, cause));
-        }
-        failed.is_some()
-    });
-    let (peer, cause) = failed.unwrap();
-    assert!(matches!(cause, Some(NetError::Died)), "{cause:?}");
-    assert!(founder.has_ended(peer) && founder.is_absent(peer));
-}
-
-/// The founder has not been polled since, and still considers it alive.
-#[test]
-fn who_joins_does_not_wait_for_a_connection_to_one_that_has_died() {
-    let (founder, joined, options) = open_pair();
-    die(joined);
-    let net = Net::join(&founder.address().to_string(), None, &options).unwrap();
-    let peer = |index| pdbp_core::id::NodeId::new(index).unwrap();
-    assert_eq!(net.capabilities().node, peer(2));
-    // At once, unless the thread of its door has no processor.
-    until("one is absent", || net.is_absent(peer(1)) && !net.is_absent(peer(0)));
-}
-
-/// A lost connection does not mean a dead process: the founder calls it, and it answers.
-#[test]
-fn a_process_that_has_lost_its_connection_only_is_not_taken_for_dead() {
-    let (mut founder, mut joined, _) = open_pair();
-    for round in 2..5 {
-        founder.cut(1);
-        until("there is another connection", || {
-            assert!(!matches!(founder.poll_completion(), Some(Completion::PeerFailed { .. })));
-            joined.poll_completion();
-            founder.stats().links[1].connections == round
-        });
     }
 }
 

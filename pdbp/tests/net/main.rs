@@ -1,5 +1,6 @@
 //! Clusters over sockets, each node as if in its own process.
 
+mod closed;
 mod elastic;
 mod ends;
 mod far_flow;

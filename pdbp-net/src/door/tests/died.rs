@@ -1,0 +1,85 @@
+//! Processes that end without a goodbye.
+
+use super::*;
+
+fn options() -> Options {
+    Options { outage: 10 * SOON, linger: Duration::ZERO, ..super::options() }
+}
+
+/// An open cluster, and a process that has joined it and that its founder has called.
+fn open_pair() -> (Net, Net) {
+    let founder = Net::found("127.0.0.1:0", 3, &options()).unwrap();
+    let joined = Net::join(&founder.address().to_string(), None, &options()).unwrap();
+    called(founder, joined)
+}
+
+/// The same as a cluster of fixed size.
+fn closed_pair() -> (Net, Net) {
+    let founder = Founder::new("127.0.0.1:0", 2, options()).unwrap();
+    let address = founder.address().to_string();
+    let other = std::thread::spawn(move || Net::join(&address, None, &options()).unwrap());
+    let founder = founder.wait().unwrap();
+    called(founder, other.join().unwrap())
+}
+
+fn called(mut founder: Net, mut joined: Net) -> (Net, Net) {
+    until("the link is up, and the founder has called it", || {
+        for net in [&mut founder, &mut joined] {
+            assert!(matches!(net.poll_completion(), None | Some(Completion::PeerRestored { .. })));
+        }
+        let is_up = |net: &Net, peer: usize| net.stats().links[peer].state == LinkState::Up;
+        let is_called = founder.door.shared().members.get().unwrap().liveness().has_answered(1, 1);
+        is_up(&founder, 1) && is_up(&joined, 0) && is_called
+    });
+    assert_eq!(joined.stats().door.refused, 0, "a founder that calls is no stranger");
+    (founder, joined)
+}
+
+/// As if by SIGKILL: its connections end without a goodbye, and nobody listens any more.
+fn die(mut net: Net) {
+    net.cut(0);
+}
+
+#[test]
+fn a_process_of_the_same_host_that_has_died_is_not_waited_for() {
+    for (mut founder, joined) in [open_pair(), closed_pair()] {
+        die(joined);
+        let mut failed = None;
+        until("the link has failed", || {
+            if let Some(Completion::PeerFailed { peer, cause }) = founder.poll_completion() {
+                failed = Some((peer, cause));
+            }
+            failed.is_some()
+        });
+        let (peer, cause) = failed.unwrap();
+        assert!(matches!(cause, Some(NetError::Died)), "{cause:?}");
+        assert!(founder.has_ended(peer) && founder.is_absent(peer));
+    }
+}
+
+/// The founder has not been polled since, and still considers it alive.
+#[test]
+fn who_joins_does_not_wait_for_a_connection_to_one_that_has_died() {
+    let (founder, joined) = open_pair();
+    die(joined);
+    let net = Net::join(&founder.address().to_string(), None, &options()).unwrap();
+    let peer = |index| pdbp_core::id::NodeId::new(index).unwrap();
+    assert_eq!(net.capabilities().node, peer(2));
+    // At once, unless the thread of its door has no processor.
+    until("one is absent", || net.is_absent(peer(1)) && !net.is_absent(peer(0)));
+}
+
+/// A lost connection does not mean a dead process: the founder calls it, and it answers.
+#[test]
+fn a_process_that_has_lost_its_connection_only_is_not_taken_for_dead() {
+    for (mut founder, mut joined) in [open_pair(), closed_pair()] {
+        for round in 2..5 {
+            founder.cut(1);
+            until("there is another connection", || {
+                assert!(!matches!(founder.poll_completion(), Some(Completion::PeerFailed { .. })));
+                joined.poll_completion();
+                founder.stats().links[1].connections == round
+            });
+        }
+    }
+}
