@@ -20,6 +20,8 @@ use mio::{Events, Poll, Registry, Token as Place};
 
 /// How long the connection of a rejected stranger is kept open before it is closed.
 const PENANCE: Duration = Duration::from_millis(500);
+/// Pause before accepting again after the system has refused a connection.
+const RETRY: Duration = Duration::from_millis(50);
 /// How long a call to another node may take.
 const CALL: Duration = Duration::from_secs(2);
 /// Pause between two calls to the same node: for the first [`FAST_CALLS`], and for later ones.
@@ -32,6 +34,8 @@ pub(super) struct Acceptor {
     pub(super) shared: Arc<Shared>,
     pub(super) registry: Registry,
     pub(super) listener: TcpListener,
+    /// When to accept again, after the system has refused to. It reports new connections only, not that it would accept those that wait.
+    pub(super) accept_at: Option<Instant>,
     pub(super) handshakes: Vec<Option<Handshake>>,
     pub(super) founding: Option<Founding>,
     /// The state of calls, by node.
@@ -62,6 +66,9 @@ impl Acceptor {
         // Pairs with the store in `Door::drop`.
         while !self.shared.closing.load(Ordering::Acquire) {
             let now = Instant::now();
+            if self.accept_at.take_if(|at| *at <= now).is_some() {
+                self.accept();
+            }
             self.call_nodes(now);
             let until = self.next_deadline(now);
             let wait = until.map(|until| until.saturating_duration_since(now));
@@ -93,8 +100,12 @@ impl Acceptor {
                 {
                     continue;
                 }
-                // No connection is pending, or the process is out of sockets, and the next call tries again.
-                Err(_) => return,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                // The process is out of descriptors, for example.
+                Err(_) => {
+                    self.accept_at = Some(Instant::now() + RETRY);
+                    return;
+                }
             };
             let address = address.ip().to_canonical();
             self.make_room(address);
@@ -371,7 +382,7 @@ impl Acceptor {
             |node: usize| self.shared.members.get().is_some_and(|members| members.is_wanted(node));
         let calls =
             self.calls.iter().enumerate().filter(|(node, call)| !call.is_in_flight && is_wanted(*node));
-        handshakes.chain(calls.map(|(_, call)| call.due().unwrap_or(now))).min()
+        handshakes.chain(calls.map(|(_, call)| call.due().unwrap_or(now))).chain(self.accept_at).min()
     }
 
     /// Ends handshakes whose deadline has passed.

@@ -166,6 +166,7 @@ impl Door {
             shared: Arc::clone(&shared),
             registry: poll.registry().try_clone()?,
             listener,
+            accept_at: None,
             handshakes: Vec::new(),
             founding,
             calls: Vec::new(),
