@@ -104,6 +104,7 @@
 //! |---|---|
 //! | a panic, or an `Err` of a function that is [`fallible`](Program::fallible) | the attempt fails with its message; there are 0 retries unless asked for |
 //! | a process that is lost, or over sockets stopped for more than two seconds | what it held is handed out again, before anything else; a `once` task fails as [`TaskError::MayHaveRun`] |
+//! | all processors, in a cluster of fixed size | after half a minute ([`Limits::offer_wait`]) the client gets an error that names their nodes |
 //! | a task that kills its process | is isolated from others; when three nodes were lost while running it and nothing else, it fails as [`TaskError::Crashed`], with their names; a node that comes back with it has not died |
 //! | a node on which ten tasks in a row fail while those of others succeed | is given one task at a time, after pauses of a second to a minute, until one succeeds; `status` and [`Tasks::troubles`] name it |
 //! | a task that needs what nobody offers | fails after half a minute ([`Limits::offer_wait`]) as [`TaskError::NoOffer`], which lists what is offered; `pdbp-tasks serve` waits for an offer |

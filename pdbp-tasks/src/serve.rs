@@ -1,11 +1,11 @@
 //! The pool on a part: the thread that answers processors.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use pdbp::{Node, Part, PartKind};
+use pdbp::{Node, NodeId, Part, PartKind};
 
 use crate::error::Error;
 use crate::large;
@@ -24,6 +24,8 @@ const IDLE: Duration = Duration::from_millis(50);
 const LINGER: Duration = Duration::from_secs(5);
 /// Messages received per round before answering.
 const AT_ONCE: usize = 256;
+/// The most that a round counts of the time without any other node: if this process was stopped, others had no time to come back.
+const COUNTED: Duration = Duration::from_millis(100);
 
 /// A pool, shared with the threads of its process that use it.
 pub(crate) struct Served {
@@ -126,13 +128,19 @@ struct Server<'a> {
     losses: Losses,
     peers: Peers<'a>,
     began: Instant,
+    /// For how long tasks have waited since the last other node was lost.
+    alone: Duration,
+    /// When the last round began, since `began`.
+    last: Duration,
 }
 
 /// Serves until all is over and every processor knows it.
 pub(crate) fn serve(node: &Node, served: &Served) -> Result<(), Error> {
     let losses = Losses::new(node);
     let part = node.register(NAME, PartKind::Cpu)?;
-    let mut server = Server { served, part: &part, losses, peers: Peers::new(&part), began: Instant::now() };
+    let (peers, began) = (Peers::new(&part), Instant::now());
+    let mut server =
+        Server { served, part: &part, losses, peers, began, alone: Duration::ZERO, last: Duration::ZERO };
     let mut wait = Duration::ZERO;
     let mut over = None;
     loop {
@@ -165,6 +173,7 @@ impl Server<'_> {
             message = if count < AT_ONCE { self.part.try_recv() } else { None };
         }
         self.losses.take().into_iter().for_each(|node| self.lose(&mut pool, node));
+        self.end_if_alone(&pool, now);
         while let Some((processor, answer)) = pool.poll(now) {
             self.peers.queue(processor, &answer);
         }
@@ -220,9 +229,35 @@ impl Server<'_> {
         self.peers.lose_node(node);
     }
 
+    /// Ends the pool if tasks have waited for long since the last processor of a cluster of fixed size was lost. Those whose line was cut may be
+    /// back before.
+    fn end_if_alone(&mut self, pool: &Pool, now: Duration) {
+        let round = now.saturating_sub(std::mem::replace(&mut self.last, now)).min(COUNTED);
+        let Some(gone) = self.losses.all().filter(|_| !pool.is_empty()) else {
+            self.alone = Duration::ZERO;
+            return;
+        };
+        self.alone += round;
+        if self.alone >= pool.offer_wait() {
+            self.served.fail(no_processors(gone, pool.len(), self.alone));
+        }
+    }
+
     fn send(&mut self) {
         for processor in self.peers.send() {
             self.served.pool().leave(processor);
         }
     }
+}
+
+/// Why the pool ends without processors.
+fn no_processors(gone: &BTreeSet<NodeId>, tasks: usize, waited: Duration) -> String {
+    let some: Vec<_> = gone.iter().take(4).map(NodeId::to_string).collect();
+    let more = gone.len() - some.len();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!(
+        "all processors are lost: {}{more} ended or cannot be reached, and {tasks} tasks have waited for {waited:.0?}; find out why, and start \
+         all processes again",
+        some.join(", ")
+    )
 }

@@ -143,6 +143,11 @@ impl Pool {
         self.lanes.special().iter().any(|lane| self.lanes.get(*lane).len() > 0)
     }
 
+    /// See [`Limits::offer_wait`].
+    pub(crate) fn offer_wait(&self) -> Duration {
+        self.limits.offer_wait
+    }
+
     /// Ends tasks that need what no node has offered for a long time, although there are processors.
     fn refuse_unoffered(&mut self, now: Duration) {
         for id in self.lanes.special().to_vec() {

@@ -45,7 +45,8 @@ pub struct Limits {
     pub crashes: usize,
     /// Failures in a row after which a node is given one task at a time, after pauses, while tasks of other nodes succeed.
     pub failures: u32,
-    /// How long a task waits for a node that offers what it needs, while other nodes are present.
+    /// How long a task waits for a node that offers what it needs, while other nodes are present; and how long tasks of a cluster of fixed size
+    /// wait after its last processor was lost, before the pool ends with an error.
     pub offer_wait: Duration,
 }
 

@@ -41,7 +41,8 @@ Options:
 
 Under an MPI launcher the first process reads the lines and prints; all others compute. Commands are never run twice at the same time, but
 again if the process that ran one is lost. A command with gpus=N sees its GPUs only, by CUDA_VISIBLE_DEVICES. What a command needs is the
-first process' to say, what there is each process'; when nobody offers what a command needs it fails after half a minute.
+first process' to say, what there is each process'; when nobody offers what a command needs it fails after half a minute. So does all that is
+left when all processes that compute are lost.
 
 SIGINT (Ctrl-C), SIGTERM and SIGHUP stop what runs, by SIGTERM and 5 seconds later by SIGKILL, before this process dies of them; a second one, or
 SIGKILL, does so at once. What commands have left behind that have ended runs on.
