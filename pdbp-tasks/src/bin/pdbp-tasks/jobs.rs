@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -252,18 +251,24 @@ fn submit(
         Items::Lines(path) => Some(lines(path, &broken)?),
         Items::Numbers(_) => None,
     };
-    let mut job = remote.job::<Output>(&name)?;
-    let number = job.number();
-    let left = format!(
-        "job {number} is open, with what was added: `pdbp-tasks cancel` stops it, `pdbp-tasks close` says that nothing is added any more"
-    );
-    let is_open = Arc::new(AtomicBool::new(true));
-    let (is_left, says) = (Arc::clone(&is_open), left.clone());
+    // A process that is interrupted while it looks for the pool has begun no job, and warns of none.
+    remote.ask(&Request::Journal)?;
+    let left = Arc::new(Mutex::new(Some(format!(
+        "the pool may have begun job \"{name}\", which is open then: `pdbp-tasks status` shows its number, `pdbp-tasks cancel` stops it"
+    ))));
+    let says = Arc::clone(&left);
     signals::stop_commands(Arc::default(), move || {
-        if is_left.load(Ordering::Acquire) {
-            eprintln!("pdbp-tasks: {says}");
+        if let Some(left) = says.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            eprintln!("pdbp-tasks: {left}");
         }
     })?;
+    let leave = |what: Option<String>| *left.lock().unwrap_or_else(PoisonError::into_inner) = what;
+    let mut job = remote.job::<Output>(&name)?;
+    let number = job.number();
+    let open = format!(
+        "job {number} is open, with what was added: `pdbp-tasks cancel` stops it, `pdbp-tasks close` says that nothing is added any more"
+    );
+    leave(Some(open.clone()));
     let mut add = || {
         if let Items::Numbers(numbers) = items {
             let (first, count) = (*numbers.start(), (numbers.end() - numbers.start()).saturating_add(1));
@@ -285,8 +290,8 @@ fn submit(
         }
         job.close()
     };
-    add().map_err(|error| Error::other(format!("{error}; {left}")))?;
-    is_open.store(false, Ordering::Release);
+    add().map_err(|error| Error::other(format!("{error}; {open}")))?;
+    leave(None);
     println!("{number}");
     if let Some(error) = broken.take() {
         return Err(Error::other(format!(
