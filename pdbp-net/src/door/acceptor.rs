@@ -199,6 +199,7 @@ impl Acceptor {
                     if let Some(founding) = &mut self.founding {
                         founding.strike(handshake.process());
                     }
+                    handshake.abandon();
                     handshake.close_at(Instant::now() + PENANCE);
                 }
                 Step::WrongToken => {
@@ -278,6 +279,10 @@ impl Acceptor {
             return self.drive(slot);
         }
         let Some(founding) = &mut self.founding else { return };
+        // A process that joins again has lost the connection by which it joined before, though its end may not have arrived here.
+        founding.strike(Some(claim.process));
+        let same = |other: &&mut Handshake| other.process() == Some(claim.process);
+        self.handshakes.iter_mut().flatten().filter(same).for_each(Handshake::abandon);
         let told = founding.enrol(claim.process, address);
         if let Some(place) = self.handshakes.get_mut(slot) {
             *place = Some(handshake);

@@ -240,6 +240,11 @@ impl Handshake {
         }
     }
 
+    /// Gives up a process that joined by this connection: it has been struck, or joins by another one.
+    pub(super) fn abandon(&mut self) {
+        (self.process, self.deadline) = (None, Some(Instant::now()));
+    }
+
     /// Closes the connection at the deadline.
     pub(super) fn close_at(&mut self, deadline: Instant) {
         self.deadline = Some(deadline);

@@ -13,7 +13,7 @@ use super::PER_ADDRESS;
 use super::greeting::{
     ANSWER, Answer, CLAIM, Claim, HELLO, Id, Initiator, Purpose, Responder, VERSION, Verdict,
 };
-use super::roster::{Member, Roster};
+use super::roster::{Member, ROSTER, Roster};
 use crate::token::Token;
 use crate::{Founder, LinkState, Net, NetError, Options, Refusal, Role, StartError};
 
@@ -122,6 +122,21 @@ fn claim(net: &Net, purpose: Purpose) -> Claim {
         incarnation: 1,
     }
 }
+
+/// The claim of a process that joins the cluster of a founder with these options.
+const JOIN: Claim = Claim {
+    purpose: Purpose::Join,
+    role: Role::Worker,
+    version: VERSION,
+    from: 0,
+    to: 0,
+    port: 9,
+    advertised: None,
+    longest: 1000,
+    cluster: Id([0; 16]),
+    process: Id([3; 16]),
+    incarnation: 0,
+};
 
 /// Greets a door as a node would. Returns its answer, if any.
 fn greet(stream: &mut TcpStream, claim: Claim, token: &Token) -> Option<Answer> {
@@ -326,21 +341,8 @@ fn who_is_shown_out_since_it_was_too_slow_tries_again() {
 fn a_place_that_was_left_is_free_again() {
     let founder = Founder::new("127.0.0.1:0", 3, options()).unwrap();
     let (token, address) = (options().token.unwrap(), founder.address());
-    let join = Claim {
-        purpose: Purpose::Join,
-        role: Role::Worker,
-        version: VERSION,
-        from: 0,
-        to: 0,
-        port: 9,
-        advertised: None,
-        longest: 1000,
-        cluster: Id([0; 16]),
-        process: Id([3; 16]),
-        incarnation: 0,
-    };
     let mut stream = dial(address);
-    assert!(greet(&mut stream, join, &token).unwrap().is_welcome());
+    assert!(greet(&mut stream, JOIN, &token).unwrap().is_welcome());
     until("it has joined", || founder.here() == 2);
     drop(stream);
     until("its place is free", || founder.here() == 1);
@@ -354,6 +356,24 @@ fn a_place_that_was_left_is_free_again() {
     nodes.sort_by_key(|net| net.capabilities().node.index());
     let numbers: Vec<_> = nodes.iter().map(|net| net.capabilities().node.index()).collect();
     assert_eq!(numbers, [0, 1, 2]);
+}
+
+/// Something between may have cut its first connection, of which the founder hears later or never.
+#[test]
+fn a_process_that_joins_again_has_one_place() {
+    let founder = Founder::new("127.0.0.1:0", 3, options()).unwrap();
+    let (token, address) = (options().token.unwrap(), founder.address());
+    let [mut first, mut second] = [(); 2].map(|()| {
+        let mut stream = dial(address);
+        assert!(greet(&mut stream, JOIN, &token).unwrap().is_welcome());
+        stream
+    });
+    assert!(is_closed(&mut first));
+    let other = std::thread::spawn(move || Net::join(&address.to_string(), None, &options()).unwrap());
+    let mut roster = [0; ROSTER];
+    second.read_exact(&mut roster).unwrap();
+    assert_eq!(founder.wait().unwrap().capabilities().nodes, 3);
+    other.join().unwrap();
 }
 
 /// Even if the primary does not poll for long, as long as the process that was given the place stays connected.
