@@ -40,7 +40,8 @@
 //!   state about themselves; without a token only addresses of the own host are allowed. A stranger has five seconds, and at most 64
 //!   are served at a time, 16 per address (per /64 with IPv6). Refusals are counted ([`DoorStats`]); a process that proves the token is
 //!   told the reason.
-//! * Of each pair of nodes, the one that joined later dials: at first every 100 ms, then every second.
+//! * Of each pair of nodes, the one that joined later dials: at first every 100 ms, then every second. The other, if it has lost the
+//!   connection, calls it to say so: a node that computes for a while without polling does not notice, but its door does its part.
 //!
 //! # Open clusters
 //! The cluster has a number of *places*, which its primary hands out; initially that is the founder. A joining process gets a vacant place

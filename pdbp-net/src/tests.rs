@@ -1,6 +1,7 @@
 //! The conformance suite over loopback, on stable connections and on connections that are cut all the time.
 
 mod stalled;
+mod unread;
 
 use std::time::{Duration, Instant};
 

@@ -181,7 +181,8 @@ impl Acceptor {
                     {
                         members.liveness().on_answer(node, &member);
                         members.skip_call(node);
-                        return self.done(Some(node), 0);
+                        // Until it has called: perhaps it cannot, and then it is not to be asked all the time.
+                        return self.failed(Some(node));
                     }
                     let Some(member) = right.filter(|_| answer.is_welcome()) else {
                         return self.call_failed(Some(node), None);
@@ -228,7 +229,9 @@ impl Acceptor {
                 // This process is about to found a cluster, or to be let in to one.
                 (Purpose::Join, None, None) => Verdict::Later,
                 (Purpose::Link, None, _) => {
-                    self.shared.set_summoner(claim.address(handshake.address()));
+                    if !claim.is_cut {
+                        self.shared.set_summoner(claim.address(handshake.address()));
+                    }
                     Verdict::Later
                 }
                 (Purpose::Link, Some(members), _) => match members.judge_link(claim, handshake.address()) {
@@ -236,7 +239,12 @@ impl Acceptor {
                         handshake.welcome(usize::from(claim.from), member);
                         Verdict::Welcome
                     }
-                    None if members.is_earlier(claim) => Verdict::Earlier,
+                    None if members.is_earlier(claim) => {
+                        if claim.is_cut {
+                            members.call_back(claim.from.into());
+                        }
+                        Verdict::Earlier
+                    }
                     None => Verdict::Unknown,
                 },
             }
@@ -307,6 +315,9 @@ impl Acceptor {
         match (self.shared.members.get(), handshake.into_socket(&self.registry)) {
             (Some(members), Some((socket, protocol))) => {
                 members.hand_off(Arrived { node, member, socket, protocol });
+                if let Some(call) = self.calls.get_mut(node) {
+                    call.failures = 0;
+                }
             }
             _ => self.failed(Some(node)),
         }
@@ -318,18 +329,16 @@ impl Acceptor {
         let Some(members) = shared.members.get() else { return };
         self.calls.resize(usize::from(members.places()), Call::default());
         for node in 0..self.calls.len() {
+            let is_due = self.due(node, now).is_some_and(|due| due <= now);
+            let Some(member) = members.member(node).filter(|_| is_due) else { continue };
             let Some(call) = self.calls.get_mut(node) else { return };
-            let due = !call.is_in_flight && call.due().is_none_or(|due| due <= now);
-            let Some(member) = members.member(node).filter(|_| due && members.is_wanted(node)) else {
-                continue;
-            };
             (call.is_in_flight, call.last, call.incarnation) = (true, Some(now), member.incarnation);
             let claim = Claim {
                 version: VERSION,
                 longest: shared.longest,
                 process: shared.process,
                 advertised: shared.advertised.map(|address| address.ip()),
-                ..members.claim(u16::try_from(node).unwrap_or(u16::MAX))
+                ..members.claim(u16::try_from(node).unwrap_or(u16::MAX), now)
             };
             let session = shared.sessions.as_ref().map(Sessions::dial).transpose();
             match (TcpStream::connect(member.address), token::random(), session) {
@@ -381,13 +390,21 @@ impl Acceptor {
         }
     }
 
+    /// When a node is to be called, if it is.
+    fn due(&self, node: usize, now: Instant) -> Option<Instant> {
+        let members = self.shared.members.get()?;
+        let call = self.calls.get(node).filter(|call| !call.is_in_flight)?;
+        let next = call.due().unwrap_or(now);
+        if members.is_wanted(node) {
+            return Some(next);
+        }
+        members.says_cut_at(node).map(|at| next.max(at))
+    }
+
     fn next_deadline(&self, now: Instant) -> Option<Instant> {
         let handshakes = self.handshakes.iter().flatten().filter_map(Handshake::deadline);
-        let is_wanted =
-            |node: usize| self.shared.members.get().is_some_and(|members| members.is_wanted(node));
-        let calls =
-            self.calls.iter().enumerate().filter(|(node, call)| !call.is_in_flight && is_wanted(*node));
-        handshakes.chain(calls.map(|(_, call)| call.due().unwrap_or(now))).chain(self.accept_at).min()
+        let calls = (0..self.calls.len()).filter_map(|node| self.due(node, now));
+        handshakes.chain(calls).chain(self.accept_at).min()
     }
 
     /// Ends handshakes whose deadline has passed.

@@ -72,6 +72,8 @@ pub(crate) struct Claim {
     pub(crate) process: Id,
     /// See [`Member::incarnation`](super::roster::Member::incarnation).
     pub(crate) incarnation: u64,
+    /// Whether it joined earlier and has no connection: the called end, whose part it is to call, may not have noticed.
+    pub(crate) is_cut: bool,
 }
 
 /// The decision on a claim.
@@ -181,7 +183,7 @@ impl Claim {
             &self.to.to_le_bytes(),
             &self.port.to_le_bytes(),
             &self.longest.to_le_bytes(),
-            &[0; 2],
+            &[u8::from(self.is_cut), 0],
             &self.cluster.0,
             &self.process.0,
             &self.incarnation.to_le_bytes(),
@@ -190,7 +192,7 @@ impl Claim {
     }
 
     fn from_body(bytes: &[u8; BODY]) -> Option<Self> {
-        let [purpose, role, v0, v1, f0, f1, t0, t1, p0, p1, l0, l1, l2, l3, _, _, rest @ ..] = *bytes;
+        let [purpose, role, v0, v1, f0, f1, t0, t1, p0, p1, l0, l1, l2, l3, cut, _, rest @ ..] = *bytes;
         let (cluster, process) = ids(&rest);
         let (_, rest) = rest.split_first_chunk::<32>()?;
         let (incarnation, rest) = rest.split_first_chunk()?;
@@ -212,6 +214,7 @@ impl Claim {
             process,
             incarnation: u64::from_le_bytes(*incarnation),
             advertised: Some(advertised).filter(|address| !address.is_unspecified()),
+            is_cut: cut == 1,
         })
     }
 }
@@ -369,6 +372,7 @@ mod tests {
         cluster: Id([7; 16]),
         process: Id([9; 16]),
         incarnation: 0x0102_0304_0506_0708,
+        is_cut: true,
     };
     const ANSWERED: Answer = Answer {
         verdict: 0,

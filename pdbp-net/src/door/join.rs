@@ -137,6 +137,7 @@ fn attempt(
         cluster: Id([0; 16]),
         process: shared.process,
         incarnation: 0,
+        is_cut: false,
     };
     let encoding = Encoding::to(Protocol::to(shared.framing, address.to_owned()));
     let answer = greet(&mut socket, (&encoding, patience, since), address, shared, claim).map_err(

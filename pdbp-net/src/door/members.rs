@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 use pdbp_core::Bell;
@@ -48,18 +48,32 @@ pub(super) struct Members {
     calls: Box<[AtomicU8]>,
     /// Nodes that joined later than this one, which call it and not the other way round.
     later: Box<[AtomicBool]>,
+    /// Their connections. A node whose connection is lost for [`NOTICED`] is called to say so: if it does not poll, it does not notice.
+    lines: Box<[Mutex<Line>]>,
     /// At a master: places of other masters that were vacated. Their last address is called again and again, so that a restarted
     /// founder learns that its cluster lives.
     evicted: Box<[AtomicBool]>,
     liveness: Liveness,
 }
 
+/// Within this time a node normally notices that its connection is lost, and calls.
+const NOTICED: Duration = Duration::from_millis(500);
 /// The node need not be called.
 const SETTLED: u8 = 0;
 /// The node is to be called.
 const WANTED: u8 = 1;
 /// The node has a connection that no poll has taken yet, so its link, which still finds itself without one, wants no other.
 const HANDED_OFF: u8 = 2;
+
+/// The connection of a node that is to call this one, as the door knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Line {
+    /// It has not called yet.
+    New,
+    Connected,
+    /// Its link has had no connection since.
+    Cut(Instant),
+}
 
 struct Latest {
     members: Vec<Option<Member>>,
@@ -81,6 +95,7 @@ impl Members {
         let call = |member| AtomicU8::new(if dials(member) { WANTED } else { SETTLED });
         let calls = members.iter().map(call).collect();
         let later = members.iter().map(|member| AtomicBool::new(!dials(member))).collect();
+        let lines = members.iter().map(|_| Mutex::new(Line::New)).collect();
         let evicted = members.iter().map(|_| AtomicBool::new(false)).collect();
         let liveness = Liveness::new(members.len());
         let places = u16::try_from(members.len()).unwrap_or(u16::MAX);
@@ -101,6 +116,7 @@ impl Members {
             has_arrived,
             calls,
             later,
+            lines,
             evicted,
             liveness,
         }
@@ -122,7 +138,7 @@ impl Members {
 
     /// The claim of this node when it calls another. The caller still fills in the process, its version, its block length and the
     /// address that it advertises.
-    pub(super) fn claim(&self, to: u16) -> Claim {
+    pub(super) fn claim(&self, to: u16, now: Instant) -> Claim {
         let own = self.own.as_ref();
         Claim {
             purpose: Purpose::Link,
@@ -136,6 +152,7 @@ impl Members {
             cluster: self.cluster,
             process: Id([0; 16]),
             incarnation: own.map_or(0, |own| own.incarnation),
+            is_cut: self.says_cut_at(to.into()).is_some_and(|at| at <= now),
         }
     }
 
@@ -282,10 +299,12 @@ impl Members {
         }
     }
 
-    /// Requests a call to a node. Returns whether the request is new and it is this node's part to call.
+    /// Requests a call to a node, or if it is that node's part to call, one that says so. Returns whether the request is new.
     pub(super) fn want(&self, node: usize) -> bool {
         if self.later.get(node).is_none_or(|later| later.load(Ordering::Relaxed)) {
-            return self.member(node).is_some_and(|member| self.liveness.on_disconnected(node, &member));
+            let probes = self.member(node).is_some_and(|member| self.liveness.on_disconnected(node, &member));
+            return probes
+                | self.change_line(node, |line| *line == Line::Connected, || Line::Cut(Instant::now()));
         }
         // Pairs with the load in `is_wanted`.
         let want = |call: &AtomicU8| {
@@ -294,15 +313,48 @@ impl Members {
         self.calls.get(node).is_some_and(want)
     }
 
-    /// Whether a node is to be called.
+    /// Whether a node is to be called, other than to say that its connection is lost.
     pub(super) fn is_wanted(&self, node: usize) -> bool {
         self.calls.get(node).is_some_and(|call| call.load(Ordering::Acquire) == WANTED)
             || self.liveness.needs_probe(node)
             || self.is_evicted(node)
     }
 
+    /// When a node that joined later is to be told that its connection is lost, if it is and the link wants one.
+    pub(super) fn says_cut_at(&self, node: usize) -> Option<Instant> {
+        let line = self.lines.get(node)?.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Line::Cut(since) = *line { Some(since + NOTICED) } else { None }
+    }
+
+    /// Returns whether the line was such a one.
+    fn change_line(&self, node: usize, from: impl FnOnce(&Line) -> bool, to: impl FnOnce() -> Line) -> bool {
+        let Some(line) = self.lines.get(node) else { return false };
+        let mut line = line.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_one = from(&line);
+        if is_one {
+            *line = to();
+        }
+        is_one
+    }
+
+    /// Notes that a call is over, which said that the connection is lost if that has been so for long enough. If the link still wants one, its
+    /// next poll says so.
+    fn told(&self, node: usize) {
+        let is_told = |line: &Line| matches!(line, Line::Cut(since) if since.elapsed() >= NOTICED);
+        self.change_line(node, is_told, || Line::Connected);
+    }
+
+    /// Notes that a node that joined earlier has no connection to this one, which is to call it even if its own link has not noticed, or if it
+    /// has been handed a connection that no poll has taken.
+    pub(super) fn call_back(&self, node: usize) {
+        if self.later.get(node).is_some_and(|later| !later.load(Ordering::Relaxed)) {
+            self.settle(node, WANTED);
+        }
+    }
+
     /// Notes that a call to the process of that incarnation has failed; `unreachable` is the error that showed that nobody is there, if any.
     pub(super) fn call_failed(&self, node: usize, incarnation: u64, unreachable: Option<ErrorKind>) {
+        self.told(node);
         self.liveness.call_failed(node, incarnation, unreachable);
         if self.liveness.is_dead(node, incarnation) {
             self.reactor.ring();
@@ -316,6 +368,7 @@ impl Members {
 
     /// Notes that a node has answered that it will call this one.
     pub(super) fn skip_call(&self, node: usize) {
+        self.told(node);
         self.settle(node, SETTLED);
     }
 
@@ -333,6 +386,7 @@ impl Members {
             || if self.open { self.latest().seats.is_some() } else { self.place < usize::from(self.masters) };
         let primary = self.own.as_ref().filter(|_| calls && !self.advertises && declares());
         self.liveness.on_connected(new.node, &new.member, primary);
+        self.change_line(new.node, |_| true, || Line::Connected);
         if let Some(evicted) = self.evicted.get(new.node) {
             evicted.store(false, Ordering::Release);
         }

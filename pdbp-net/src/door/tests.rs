@@ -120,6 +120,7 @@ fn claim(net: &Net, purpose: Purpose) -> Claim {
         cluster,
         process,
         incarnation: 1,
+        is_cut: false,
     }
 }
 
@@ -136,6 +137,7 @@ const JOIN: Claim = Claim {
     cluster: Id([0; 16]),
     process: Id([3; 16]),
     incarnation: 0,
+    is_cut: false,
 };
 
 /// Greets a door as a node would. Returns its answer, if any.

@@ -108,6 +108,7 @@ fn what_is_advertised_decides_who_can_be_together() {
         cluster: Id([0; 16]),
         process: Id([process; 16]),
         incarnation: 0,
+        is_cut: false,
     };
     let mut first = dial(address);
     let joins = |stream: &mut TcpStream, claim| greet(stream, claim, &token).unwrap().verdict;

@@ -73,12 +73,13 @@ fn who_joins_does_not_wait_for_a_connection_to_one_that_has_died() {
 #[test]
 fn a_process_that_has_lost_its_connection_only_is_not_taken_for_dead() {
     for (mut founder, mut joined) in [open_pair(), closed_pair()] {
-        for round in 2..5 {
+        for _ in 0..3 {
+            let before = founder.stats().links[1].connections;
             founder.cut(1);
             until("there is another connection", || {
                 assert!(!matches!(founder.poll_completion(), Some(Completion::PeerFailed { .. })));
                 joined.poll_completion();
-                founder.stats().links[1].connections == round
+                founder.stats().links[1].connections > before
             });
         }
     }

@@ -259,6 +259,7 @@ fn played_by_hand() -> (Net, TcpStream) {
         cluster,
         process,
         incarnation: 0,
+        is_cut: false,
     };
     let mut stream = dial(address);
     let answer = greet_by_soap(&mut stream, join, &token);
