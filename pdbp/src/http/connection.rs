@@ -131,6 +131,10 @@ impl Connection {
             };
             let why = format!("already serving {most} clients{of}, the limit; try again\n");
             connection.refuse("503 Service Unavailable", &why, context);
+            if connection.stream.is_handshaking() {
+                // The refusal is sent when the handshake is over.
+                connection.deadline = Some(Instant::now() + context.limits.request);
+            }
         }
         connection
     }
@@ -230,7 +234,10 @@ impl Connection {
         let done = match &mut self.stage {
             Stage::Sending { body, .. } => body.len(),
             Stage::Answering { written, .. } => *written,
-            Stage::Asking { .. } if limits.idle.is_some() && self.input.is_empty() => {
+            // A client that has not finished the handshake cannot be told anything.
+            Stage::Asking { .. }
+                if self.input.is_empty() && (limits.idle.is_some() || self.stream.is_handshaking()) =>
+            {
                 context.counts.expired.add();
                 self.stage = Stage::Over;
                 return false;

@@ -47,6 +47,11 @@ impl Certificate {
 pub(super) struct Session(Box<ServerConnection>);
 
 impl Session {
+    /// Whether the handshake is not over.
+    pub(super) fn is_handshaking(&self) -> bool {
+        self.0.is_handshaking()
+    }
+
     /// Like [`Read::read`] of the stream. Also performs the handshake.
     pub(super) fn read(&mut self, stream: &mut (impl Read + Write), room: &mut [u8]) -> io::Result<usize> {
         loop {
@@ -54,24 +59,38 @@ impl Session {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 read => return read,
             }
-            // Sends handshake data. A stream that does not take it may still have something to read.
-            match self.flush(stream) {
-                Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
-                _ => {}
-            }
-            if self.0.read_tls(stream)? == 0 {
+            if !self.take(stream)? {
                 return Ok(0);
-            }
-            if let Err(error) = self.0.process_new_packets() {
-                // Tells the client why, if it still reads.
-                let _ = self.flush(stream);
-                return Err(invalid(error));
             }
         }
     }
 
-    /// Like [`Write::write`] of the stream: takes as much as there is room for.
-    pub(super) fn write(&mut self, stream: &mut impl Write, bytes: &[u8]) -> io::Result<usize> {
+    /// Takes some of what has arrived. Returns whether the stream goes on.
+    fn take(&mut self, stream: &mut (impl Read + Write)) -> io::Result<bool> {
+        // Sends handshake data. A stream that does not take it may still have something to read.
+        match self.flush(stream) {
+            Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
+            _ => {}
+        }
+        if self.0.read_tls(stream)? == 0 {
+            return Ok(false);
+        }
+        if let Err(error) = self.0.process_new_packets() {
+            // Tells the client why, if it still reads.
+            let _ = self.flush(stream);
+            return Err(invalid(error));
+        }
+        Ok(true)
+    }
+
+    /// Like [`Write::write`] of the stream: takes as much as there is room for. Also performs the handshake, before which nothing can be
+    /// sent.
+    pub(super) fn write(&mut self, stream: &mut (impl Read + Write), bytes: &[u8]) -> io::Result<usize> {
+        while self.is_handshaking() {
+            if !self.take(stream)? {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+        }
         self.flush(stream)?;
         let taken = self.0.writer().write(bytes)?;
         match self.flush(stream) {
@@ -101,3 +120,6 @@ impl Session {
 fn invalid(error: rustls::Error) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, error)
 }
+
+#[cfg(test)]
+mod tests;
