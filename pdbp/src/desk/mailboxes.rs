@@ -35,6 +35,12 @@ struct Opening {
     tickets: Vec<Ticket>,
 }
 
+/// A closed mailbox whose part is not freed yet, and the requests that wait for it.
+struct Closing {
+    name: String,
+    tickets: Vec<Ticket>,
+}
+
 struct Mailbox {
     name: String,
     address: String,
@@ -74,6 +80,7 @@ pub(super) struct Mailboxes {
     waker: Waker,
     opening: Vec<Opening>,
     open: Vec<Mailbox>,
+    closing: Vec<Closing>,
     /// Whether a request has begun to wait, or its mailbox has got its part back.
     is_asked: bool,
     done: Arc<Done>,
@@ -81,7 +88,15 @@ pub(super) struct Mailboxes {
 
 impl Mailboxes {
     pub(super) fn new(node: Node, waker: Waker, done: Arc<Done>) -> Self {
-        Self { node, waker, opening: Vec::new(), open: Vec::new(), is_asked: false, done }
+        Self {
+            node,
+            waker,
+            opening: Vec::new(),
+            open: Vec::new(),
+            closing: Vec::new(),
+            is_asked: false,
+            done,
+        }
     }
 
     /// Opens a mailbox, or returns the address of the one that there is: a client whose answer was lost asks again.
@@ -110,11 +125,14 @@ impl Mailboxes {
             opening.tickets.push(ticket);
             return Ok(None);
         }
-        if self.open.len() + self.opening.len() >= MOST {
+        if self.open.len() + self.opening.len() + self.closing.len() >= MOST {
             let why = format!("the desk has {MOST} mailboxes, its maximum; close one, or try again");
             return Err(Fault::receiver(Reason::Busy, why));
         }
-        registrar.register(name.clone());
+        // The name of a mailbox that was closed is free when its part is.
+        if !self.closing.iter().any(|closing| closing.name == name) {
+            registrar.register(name.clone());
+        }
         self.opening.push(Opening { name, idle, tickets: vec![ticket] });
         Ok(None)
     }
@@ -143,18 +161,19 @@ impl Mailboxes {
         Ok(())
     }
 
-    /// Closes a mailbox and discards its messages.
+    /// Closes a mailbox and discards its messages. The request is answered when the name is free.
     ///
     /// # Errors
     /// There is no such mailbox.
     pub(super) fn close(
         &mut self,
         registrar: &Registrar,
+        ticket: Ticket,
         named: &str,
         done: &mut Vec<(Ticket, Outcome)>,
     ) -> Result<(), Fault> {
         let at = self.open.iter().position(|mailbox| mailbox.is(named)).ok_or_else(|| missing(named))?;
-        self.end(registrar, at, done);
+        self.end(registrar, at, vec![ticket], done);
         Ok(())
     }
 
@@ -192,7 +211,9 @@ impl Mailboxes {
 
     /// Gives up a request whose client has gone. The messages stay.
     pub(super) fn abandon(&mut self, ticket: Ticket) {
-        self.opening.iter_mut().for_each(|opening| opening.tickets.retain(|one| *one != ticket));
+        let opening = self.opening.iter_mut().map(|opening| &mut opening.tickets);
+        let closing = self.closing.iter_mut().map(|closing| &mut closing.tickets);
+        opening.chain(closing).for_each(|tickets| tickets.retain(|one| *one != ticket));
         for mailbox in &mut self.open {
             if mailbox.waiting.take_if(|(one, _)| *one == ticket).is_some() {
                 mailbox.since = Instant::now();
@@ -208,6 +229,9 @@ impl Mailboxes {
         (now, due): (Instant, Due),
         done: &mut Vec<(Ticket, Outcome)>,
     ) -> Option<Instant> {
+        while let Some(name) = registrar.next_freed() {
+            self.freed(registrar, &name, done);
+        }
         while let Some((name, part)) = registrar.next_registered() {
             self.opened(name, part, now, done);
         }
@@ -225,7 +249,7 @@ impl Mailboxes {
         }
         while let Some(at) = self.open.iter().position(|mailbox| mailbox.end().is_some_and(|end| now >= end))
         {
-            self.end(registrar, at, done);
+            self.end(registrar, at, Vec::new(), done);
         }
         let ends = self.open.iter().filter_map(Mailbox::end);
         ends.chain(self.open.iter().filter_map(|mailbox| Some(mailbox.waiting?.1))).min()
@@ -258,6 +282,16 @@ impl Mailboxes {
         };
         for ticket in tickets {
             done.push((ticket, opened.clone().map(|()| Reply::Opened(address.clone()))));
+        }
+    }
+
+    /// The part of a closed mailbox has been freed: answers who closed it, and opens it again for those who asked meanwhile.
+    fn freed(&mut self, registrar: &Registrar, name: &str, done: &mut Vec<(Ticket, Outcome)>) {
+        let Some(at) = self.closing.iter().position(|closing| closing.name == name) else { return };
+        let closing = self.closing.swap_remove(at);
+        done.extend(closing.tickets.into_iter().map(|ticket| (ticket, Ok(Reply::Closed))));
+        if self.opening.iter().any(|opening| opening.name == name) {
+            registrar.register(closing.name);
         }
     }
 
@@ -298,8 +332,16 @@ impl Mailboxes {
         }
     }
 
-    fn end(&mut self, registrar: &Registrar, at: usize, done: &mut Vec<(Ticket, Outcome)>) {
-        let Mailbox { address, part, letters, waiting, .. } = self.open.swap_remove(at);
+    /// Closes a mailbox for those who have asked for it. A part that sends is freed when it has been given back.
+    fn end(
+        &mut self,
+        registrar: &Registrar,
+        at: usize,
+        tickets: Vec<Ticket>,
+        done: &mut Vec<(Ticket, Outcome)>,
+    ) {
+        let Mailbox { name, address, part, letters, waiting, .. } = self.open.swap_remove(at);
+        self.closing.push(Closing { name, tickets });
         self.done.discarded.add_all(letters.len() as u64);
         if let Some((ticket, _)) = waiting {
             done.push((ticket, Err(missing(&address))));

@@ -15,7 +15,7 @@
 //! | `Parts()` | the addresses of all parts |
 //! | `OpenMailbox(Name, IdleMs?)` | opens a mailbox, a part of the desk's node with this name; returns its address |
 //! | `Receive(Mailbox, Taken, TimeoutMs?)` | the messages of a mailbox after number `Taken`, which is 0 at first; waits for one if there is none |
-//! | `CloseMailbox(Mailbox)` | closes a mailbox and discards its messages |
+//! | `CloseMailbox(Mailbox)` | closes a mailbox and discards its messages; returns when its name is free |
 //!
 //! `http://HOST:PORT/pdbp?wsdl` describes them (WSDL 1.1 with the schema; `?xsd` returns the schema alone). Called parts know nothing of SOAP:
 //! they reply to [`Message::source`](crate::Message::source) as to any part, once per call. A second reply is discarded. Only one
@@ -258,7 +258,7 @@ impl Site for Counter {
             }
             Operation::CloseMailbox { mailbox } => {
                 let (mailboxes, registrar) = exchanges.mailboxes();
-                mailboxes.close(registrar, &mailbox, outcomes).map(|()| Some(Reply::Closed))
+                mailboxes.close(registrar, ticket, &mailbox, outcomes).map(|()| None)
             }
         };
         match reply {

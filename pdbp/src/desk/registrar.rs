@@ -26,6 +26,7 @@ pub(super) struct Registrar {
     tasks: Sender<Task>,
     attached: Receiver<Registered>,
     registered: Receiver<(String, Registered)>,
+    freed: Receiver<String>,
 }
 
 impl Registrar {
@@ -33,6 +34,7 @@ impl Registrar {
         let (tasks, todo) = channel::<Task>();
         let (attaches, attached) = channel();
         let (registers, registered) = channel();
+        let (frees, freed) = channel();
         let bell = Arc::clone(bell);
         let name = format!("pdbp-desk-{}", node.id());
         thread::Builder::new().name(name).spawn(move || {
@@ -40,8 +42,12 @@ impl Registrar {
                 // Once the server is gone, a new part is not taken, and is freed.
                 let _ = match task {
                     Task::Free(part) => {
+                        let name = part.name().to_owned();
                         drop(part);
-                        continue;
+                        if name.is_empty() {
+                            continue;
+                        }
+                        frees.send(name).ok()
                     }
                     Task::Attach => attaches.send(node.attach_shared()).ok(),
                     Task::Register(name) => {
@@ -52,7 +58,7 @@ impl Registrar {
                 bell.ring();
             }
         })?;
-        Ok(Self { tasks, attached, registered })
+        Ok(Self { tasks, attached, registered, freed })
     }
 
     /// Asks for a part without a name.
@@ -78,5 +84,10 @@ impl Registrar {
     /// A name for which a part was asked for, with the part, or why it could not be registered.
     pub(super) fn next_registered(&self) -> Option<(String, Registered)> {
         self.registered.try_recv().ok()
+    }
+
+    /// The name of a part that has been freed.
+    pub(super) fn next_freed(&self) -> Option<String> {
+        self.freed.try_recv().ok()
     }
 }

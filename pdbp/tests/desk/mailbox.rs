@@ -243,6 +243,37 @@ fn a_full_mailbox_makes_its_senders_wait() {
     drop(sending.join().unwrap());
 }
 
+/// Its part was freed only when a message that it was sending had left, or was given up, and the name was taken until then.
+#[test]
+fn the_name_of_a_closed_mailbox_is_free_even_if_it_was_sending() {
+    let settings =
+        [("block_bytes", "1024"), ("pack_bytes", "512"), ("memory_bytes", "262144"), ("pipe_depth", "2")];
+    let cluster = cluster(&settings);
+    let (desk, _deaf) = (address(&cluster), part(&cluster.nodes()[1], "deaf"));
+    let mailbox = open(desk, "sends", "");
+    let content = base64(&[7; 2000]);
+    let send = format!("<Send><To>deaf</To><Content>{content}</Content><From>{mailbox}</From></Send>");
+    let send = request(&envelope(V12, &send), "");
+    while !super::is_busy(&super::ask_once(desk, &send)) {}
+    let close = format!("<CloseMailbox><Mailbox>{mailbox}</Mailbox></CloseMailbox>");
+    for round in 0..8 {
+        let mut sending = connect(desk);
+        sending.write_all(send.as_bytes()).unwrap();
+        // Mostly it sends by then.
+        std::thread::sleep(Duration::from_millis(20));
+        asked(desk, &close);
+        if round % 2 == 0 {
+            assert_eq!(open(desk, "sends", ""), mailbox);
+        } else {
+            // A part of the program may have the name.
+            drop(part(&cluster.nodes()[0], "sends"));
+            assert_eq!(open(desk, "sends", ""), mailbox);
+        }
+        let said = answer(&mut sending);
+        assert!(super::is_busy(&said) || said.1.contains("NoSuchMailbox"), "{}", said.1);
+    }
+}
+
 /// Streams have no place in a mailbox; who writes one is not held up.
 #[test]
 fn a_stream_to_a_mailbox_holds_up_nobody() {
