@@ -14,6 +14,8 @@ use super::{Answer, Counts, Limits, Method, Request, Site, Ticket};
 const TURN: usize = 256 << 10;
 /// Bytes read at a time.
 const PIECE: usize = 16 << 10;
+/// Tells a client that waits to send the body.
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// State shared by all connections.
 pub(super) struct Context<S> {
@@ -59,6 +61,8 @@ enum Stage {
     },
     /// Waiting for the body.
     Sending {
+        /// The rest of a line that tells the client to send it.
+        interim: &'static [u8],
         request: Box<Request>,
         body: Vec<u8>,
         most: usize,
@@ -312,25 +316,31 @@ impl Connection {
             return Ok(());
         }
         // A client that did not wait gets no 100 Continue.
-        if std::mem::take(&mut request.waits) && !request.body.is_whole() && self.input.is_empty() {
-            // There is room: everything written before has been sent.
-            self.stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
-        }
+        let waits = std::mem::take(&mut request.waits) && !request.body.is_whole() && self.input.is_empty();
+        let interim: &[u8] = if waits { CONTINUE } else { b"" };
         (self.before, self.deadline) = (0, Some(Instant::now() + context.limits.pace));
-        self.stage = Stage::Sending { request: Box::new(request), body: Vec::new(), most };
+        self.stage = Stage::Sending { interim, request: Box::new(request), body: Vec::new(), most };
         self.use_body(context);
         Ok(())
     }
 
     /// Takes the input that has arrived of the body, and passes the request on when the body is complete.
     fn take_body<S: Site>(&mut self, context: &mut Context<S>) -> io::Result<usize> {
+        if let Stage::Sending { interim, .. } = &mut self.stage
+            && !interim.is_empty()
+        {
+            // A client that has not read earlier replies may have left no room.
+            let sent = write(&mut self.stream, interim)?;
+            *interim = interim.get(sent..).unwrap_or(&[]);
+            return Ok(sent);
+        }
         let read = self.read()?;
         self.use_body(context);
         Ok(read)
     }
 
     fn use_body<S: Site>(&mut self, context: &mut Context<S>) {
-        let Stage::Sending { request, body, most } = &mut self.stage else { return };
+        let Stage::Sending { request, body, most, .. } = &mut self.stage else { return };
         let before = body.len();
         let used = request.body.take(&self.input, body, *most);
         context.held += body.len() - before;
@@ -415,10 +425,7 @@ impl Connection {
             self.deadline = Some(Instant::now() + limits.close);
             return Ok(0);
         }
-        let sent = match self.stream.write(rest.get(..TURN).unwrap_or(rest)) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
-            sent => sent?,
-        };
+        let sent = write(&mut self.stream, rest.get(..TURN).unwrap_or(rest))?;
         *written += sent;
         Ok(sent)
     }
@@ -445,6 +452,14 @@ fn head(answer: &Answer, is_kept: bool) -> String {
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nX-Content-Type-Options: nosniff\r\n\
          {more}{closes}\r\n"
     )
+}
+
+/// Writes some bytes, as many as there is room for.
+fn write(stream: &mut Stream, bytes: &[u8]) -> io::Result<usize> {
+    match stream.write(bytes) {
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+        written => written,
+    }
 }
 
 /// Reads some bytes; returns an error at the end of the stream.

@@ -471,3 +471,6 @@ fn clients_that_send_too_much_together_are_refused_and_the_others_are_served() {
         assert_eq!(next(holder).0, "200");
     }
 }
+
+#[cfg(target_os = "linux")]
+mod pipelined;
