@@ -2,7 +2,7 @@
 //!
 //! A SOAP message has no DTD (SOAP 1.1 section 3, SOAP 1.2 part 1 section 5), so nothing in it is ever expanded or fetched.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -19,9 +19,9 @@ pub(super) const DESK: &str = "urn:pdbp:desk";
 /// Maximum bytes of a message.
 pub(super) const CONTENT: usize = 4 << 20;
 /// Maximum bytes of an envelope: a message in base64, possibly in lines, and what surrounds it.
-pub(super) const ENVELOPE: usize = CONTENT / 3 * 4 + CONTENT / 16 + TEXT;
-/// Maximum bytes of text outside the message.
-const TEXT: usize = 64 << 10;
+pub(super) const ENVELOPE: usize = CONTENT / 3 * 4 + CONTENT / 16 + AROUND;
+/// Maximum bytes of what surrounds the message.
+const AROUND: usize = 64 << 10;
 /// Maximum nesting depth of elements.
 const DEPTH: usize = 16;
 /// Maximum attributes of an element.
@@ -95,7 +95,7 @@ pub(super) fn read(bytes: &[u8], version: Version) -> Result<(Version, Operation
         std::str::from_utf8(bytes).map_err(|_| (version, Fault::malformed("the envelope is not UTF-8")))?;
     let mut xml = NsReader::from_str(text);
     xml.config_mut().expand_empty_elements = true;
-    let mut reader = Reader { xml, depth: 0, text: 0 };
+    let mut reader = Reader { xml, depth: 0, message: 0..0 };
     let version = reader.envelope().map_err(|fault| (version, fault))?;
     let operation = reader.rest(version).map_err(|fault| (version, fault))?;
     Ok((version, operation))
@@ -104,8 +104,8 @@ pub(super) fn read(bytes: &[u8], version: Version) -> Result<(Version, Operation
 struct Reader<'a> {
     xml: NsReader<&'a [u8]>,
     depth: usize,
-    /// Bytes of text so far, not counting the message.
-    text: usize,
+    /// Where the message is, as far as it has been parsed.
+    message: Range<usize>,
 }
 
 /// The next item.
@@ -265,8 +265,14 @@ impl Reader<'_> {
     /// The text of an element without children, up to its end.
     fn text_of(&mut self, name: &str, most: usize) -> Result<String, Fault> {
         let mut all = String::new();
+        let begin = self.position();
         loop {
-            match self.next()? {
+            let item = self.next_item()?;
+            if name == "Content" {
+                self.message = begin..self.position();
+            }
+            self.check_length()?;
+            match item {
                 Item::Text(text) if all.len() + text.len() > most => {
                     return Err(Fault::new(
                         Code::Sender,
@@ -278,9 +284,6 @@ impl Reader<'_> {
                 Item::Text(text) => all.push_str(&text),
                 Item::End => return Ok(all),
                 _ => return Err(Fault::malformed(format!("{name} may contain only text"))),
-            }
-            if name == "Content" {
-                self.text = 0;
             }
         }
     }
@@ -296,8 +299,28 @@ impl Reader<'_> {
         Ok(())
     }
 
+    /// The bytes parsed so far.
+    fn position(&self) -> usize {
+        usize::try_from(self.xml.buffer_position()).unwrap_or(usize::MAX)
+    }
+
+    /// Checks the bytes parsed so far that do not belong to the message.
+    fn check_length(&self) -> Result<(), Fault> {
+        if self.position().saturating_sub(self.message.len()) <= AROUND {
+            return Ok(());
+        }
+        let why = format!("the envelope has more than {AROUND} bytes outside of Content");
+        Err(Fault::new(Code::Sender, Reason::TooLong, why))
+    }
+
     /// The next item, within the limits.
     fn next(&mut self) -> Result<Item, Fault> {
+        let item = self.next_item()?;
+        self.check_length()?;
+        Ok(item)
+    }
+
+    fn next_item(&mut self) -> Result<Item, Fault> {
         loop {
             let event = self
                 .xml
@@ -338,14 +361,6 @@ impl Reader<'_> {
                 }
                 Event::Comment(_) | Event::Empty(_) => continue,
             };
-            self.text += text.len();
-            if self.text > ENVELOPE {
-                return Err(Fault::new(
-                    Code::Sender,
-                    Reason::TooLong,
-                    "the envelope has too much text".to_owned(),
-                ));
-            }
             return Ok(Item::Text(text));
         }
     }

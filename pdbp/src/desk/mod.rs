@@ -34,7 +34,7 @@
 //! | reason | whose | what |
 //! |---|---|---|
 //! | `Malformed` | sender | no SOAP 1.1 or 1.2 envelope, or none with one of these operations |
-//! | `TooLong` | sender, receiver | the message, its reply, or the next message of the mailbox exceeds 4 MiB |
+//! | `TooLong` | sender, receiver | the message, its reply, or the next message of the mailbox exceeds 4 MiB; or what surrounds it 64 KiB |
 //! | `NoSuchPart` | sender | no part has the address, or several have the name |
 //! | `NoSuchMailbox` | sender | the mailbox was never opened, or has been closed |
 //! | `NameTaken` | sender | another part of the node has the name that the mailbox should have |
@@ -101,7 +101,7 @@ PDBP desk: the parts of a cluster, by SOAP 1.1 and 1.2
 /// kept open while requests arrive. If all places are taken, a new client gets the place of a client that left without waiting for its reply, or
 /// of the one silent for longest; if no client gives way, it gets status 503. The head of a request may have 8 KiB and 64 fields and must arrive
 /// within 5 seconds; bodies and replies may take as long as they advance by 160 KiB every 10 seconds; a connection without a request is closed
-/// after 60 seconds. A message has at most 4 MiB, all bodies and replies together 64 MiB.
+/// after 60 seconds. A message has at most 4 MiB, what surrounds it in its envelope 64 KiB, all bodies and replies together 64 MiB.
 ///
 /// **Access.** Whoever may use the desk may use all of it, any mailbox included. If it listens on a loopback address, any process on this host
 /// may. With the setting `client_token_file` clients must send the secret in that file as bearer token (`Authorization: Bearer SECRET`). Any

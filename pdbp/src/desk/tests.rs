@@ -50,6 +50,15 @@ fn envelopes_are_read_as_clients_write_them() {
             Version::V12,
             &call,
         ),
+        // As some send it from Windows, with a byte order mark.
+        (
+            format!(
+                "\u{feff}<?xml version=\"1.0\" encoding=\"utf-8\"?>{}",
+                envelope(V11, &own("Call", fields))
+            ),
+            Version::V11,
+            &call,
+        ),
         // As gSOAP sends it: all prefixes at the top, white space, an encoding style, an empty header.
         (
             format!(
@@ -221,6 +230,15 @@ fn what_is_for_others_or_too_long_has_a_code_of_its_own() {
     };
     assert!(asked(&content(CONTENT)).is_ok());
     assert_eq!(refused(&content(CONTENT + 1)).reason, Reason::TooLong);
+    // Around the message there are 64 KiB, however long the message is.
+    let with = |bytes: usize| {
+        let around = "<a/>".repeat(bytes / 4);
+        content(CONTENT).replace("<e:Body>", &format!("<e:Header>{around}</e:Header><e:Body>"))
+    };
+    assert!(asked(&with(60_000)).is_ok());
+    let fault = refused(&with(1 << 16));
+    assert_eq!(fault.reason, Reason::TooLong, "{fault:?}");
+    assert!(fault.message.contains("65536 bytes outside of Content"), "{fault:?}");
     let to = own("Send", &format!("<To>{}</To><Content/>", "a".repeat(2000)));
     assert_eq!(refused(&envelope(V12, &to)).reason, Reason::TooLong);
 }
