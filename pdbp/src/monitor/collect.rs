@@ -73,7 +73,6 @@ impl Monitor {
         began: Instant,
         timeout: Duration,
     ) -> Vec<(bool, Option<NodeFigures>)> {
-        let _turn = self.collecting.lock().unwrap_or_else(PoisonError::into_inner);
         let live: Vec<NodeId> = {
             let engine = shared.engine();
             let all = (0..engine.config().nodes).filter_map(NodeId::new);
@@ -82,14 +81,17 @@ impl Monitor {
         let mut state = self.state();
         let round = state.round.wrapping_add(1);
         state.round = round;
+        state.collecting += 1;
         state.ask.clone_from(&live);
         self.wanted.store(true, Ordering::Relaxed);
         let polls = shared.is_polled_by_observers();
         shared.bell.ring();
+        // An answer to another thread that has asked since is as good.
+        let is_fresh = |of: u32| of.wrapping_sub(round) <= u32::MAX / 2;
         loop {
             let fresh = |node: &NodeId| {
                 let answer = state.answers.get(node.index());
-                answer.is_some_and(|a| a.as_ref().is_some_and(|(of, _)| *of == round))
+                answer.is_some_and(|a| a.as_ref().is_some_and(|(of, _)| is_fresh(*of)))
             };
             let left = timeout.saturating_sub(began.elapsed());
             if live.iter().all(fresh) || left.is_zero() {
@@ -105,9 +107,14 @@ impl Monitor {
                 state = self.state();
             }
         }
-        // Later answers are neither awaited nor requested.
-        state.ask.clear();
+        // Later answers are neither awaited nor requested, unless another thread still waits.
+        state.collecting -= 1;
+        if state.collecting == 0 {
+            state.ask.clear();
+        }
         let answers = state.answers.iter();
-        answers.map(|a| a.as_ref().map_or((false, None), |(of, f)| (*of == round, Some(f.clone())))).collect()
+        answers
+            .map(|a| a.as_ref().map_or((false, None), |(of, f)| (is_fresh(*of), Some(f.clone()))))
+            .collect()
     }
 }

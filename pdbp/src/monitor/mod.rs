@@ -64,8 +64,6 @@ pub(crate) struct Monitor {
     state: Mutex<State>,
     /// Notified when an answer is complete.
     answered: Condvar,
-    /// Held by the thread that collects: one at a time.
-    collecting: Mutex<()>,
 }
 
 /// Blocks, messages and bytes.
@@ -78,11 +76,13 @@ pub(crate) struct Traffic {
 
 #[derive(Default)]
 struct State {
-    /// The current collection round.
+    /// The last collection round. Threads that collect at the same time have rounds of their own.
     round: u32,
+    /// The number of those threads.
+    collecting: usize,
     /// Nodes still to be asked.
     ask: Vec<NodeId>,
-    /// Answers to send, only the latest for each asker.
+    /// Answers to send: for each asker the latest, and before it the one that is being sent.
     replies: Vec<Reply>,
     /// Answers being received, by node.
     arriving: Vec<Assembly>,
@@ -130,7 +130,6 @@ impl Monitor {
             wanted: AtomicBool::new(false),
             state: Mutex::new(state),
             answered: Condvar::new(),
-            collecting: Mutex::new(()),
         })
     }
 
@@ -171,8 +170,16 @@ impl Monitor {
             matches!(sent, Sent::Later)
         });
         state.ask = ask;
-        let mut replies = std::mem::take(&mut state.replies);
-        replies.retain_mut(|reply| self.send_pieces(engine, &mut state, reply, &mut blocks));
+        let (mut replies, mut waiting) = (std::mem::take(&mut state.replies), Vec::new());
+        replies.retain_mut(|reply| {
+            // Pieces of one answer must not get among those of another.
+            let stays =
+                waiting.contains(&reply.to) || self.send_pieces(engine, &mut state, reply, &mut blocks);
+            if stays {
+                waiting.push(reply.to);
+            }
+            stays
+        });
         state.replies = replies;
         self.wanted.store(!state.ask.is_empty() || !state.replies.is_empty(), Ordering::Relaxed);
         blocks
@@ -206,7 +213,7 @@ impl Monitor {
                     Frame::Request { round } => {
                         let Some(to) = PartId::new(source, train.source_part()) else { continue };
                         let bytes = figures::of(shared, engine, Some(state)).encode();
-                        state.replies.retain(|reply| reply.to != to);
+                        state.replies.retain(|reply| reply.to != to || reply.next > 0);
                         state.replies.push(Reply { to, round, bytes, next: 0 });
                     }
                     Frame::Piece(piece) => self.collect_piece(state, source, &piece),

@@ -70,6 +70,35 @@ fn figures_of_another_version_are_read_as_far_as_known() {
     assert_eq!(NodeFigures::decode(&figures.encode()), Some(figures));
 }
 
+/// Who asked meanwhile waited for as long as the first, and then got no answers.
+#[test]
+fn a_thread_that_waits_long_for_a_silent_node_keeps_no_other_waiting() {
+    let cluster = Cluster::builder().nodes(3).progress(Progress::Thread).set("monitor", "on").timeout(SOON);
+    let cluster = cluster.start().unwrap();
+    let node = cluster.node(0).unwrap();
+    let are = |figures: ClusterFigures| figures.nodes.iter().map(|node| node.state).collect::<Vec<_>>();
+    assert_eq!(are(node.observe(SOON)), [NodeState::Up; 3]);
+    // It does not answer as long as nobody can poll it.
+    let silent = cluster.nodes()[1].clone();
+    let held = silent.shared.engine();
+    std::thread::scope(|scope| {
+        let patient = scope.spawn(|| node.observe(SOON));
+        let began = std::time::Instant::now();
+        while node.shared.monitor.as_ref().unwrap().state().round < 2 {
+            assert!(began.elapsed() < SOON, "it does not ask");
+            std::thread::yield_now();
+        }
+        while are(node.observe(Duration::from_millis(20)))
+            != [NodeState::Up, NodeState::Silent, NodeState::Up]
+        {
+            assert!(began.elapsed() < SOON, "the others are silent, too");
+        }
+        assert!(!patient.is_finished());
+        drop(held);
+        assert_eq!(are(patient.join().unwrap()), [NodeState::Up; 3]);
+    });
+}
+
 #[test]
 fn the_part_that_answers_is_in_no_listing_and_takes_no_place() {
     for progress in [Progress::Thread, Progress::Inline, Progress::Host] {
