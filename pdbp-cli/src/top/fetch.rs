@@ -38,7 +38,8 @@ fn get(address: &str, path: &str) -> io::Result<Vec<u8>> {
     let peer = stream.peer_addr()?;
     let host = SocketAddr::new(peer.ip(), peer.port());
     let secret = secret()?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\n{secret}Connection: close\r\n\r\n")?;
+    // In HTTP/1.0 no proxy in front of the endpoint sends chunks.
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {host}\r\n{secret}Connection: close\r\n\r\n")?;
     let (mut answer, mut some) = (Vec::new(), [0; 16 << 10]);
     loop {
         let left = (2 * PATIENCE).saturating_sub(began.elapsed());
@@ -106,6 +107,27 @@ fn body(answer: &[u8]) -> Result<&[u8], String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// HTTP/1.1 has it that every client can read chunks, so some proxies send them whatever the endpoint has said.
+    #[test]
+    fn answers_come_whole_from_proxies_too() {
+        let proxy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = proxy.local_addr().unwrap().to_string();
+        let serves = std::thread::spawn(move || {
+            let (mut stream, mut head) = (proxy.accept().unwrap().0, Vec::new());
+            while !head.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                head.push(byte[0]);
+            }
+            let chunks = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n";
+            let is_newer = String::from_utf8_lossy(&head).contains(" HTTP/1.1\r\n");
+            let says = if is_newer { chunks } else { "HTTP/1.1 200 OK\r\n\r\n{}" };
+            stream.write_all(says.as_bytes()).unwrap();
+        });
+        assert_eq!(body(&get(&address, "/cluster.json").unwrap()), Ok(&b"{}"[..]));
+        serves.join().unwrap();
+    }
 
     #[test]
     fn bodies_are_found_and_refusals_said() {
