@@ -279,8 +279,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Endpoint<'_, T, M
 
     /// Sends everything packed so far.
     pub fn flush(&mut self) {
-        self.pipes.dirty = true;
-        self.packing.outbox().flush(&mut self.engine, Due::All);
+        // A program may call this before each of its sleeps.
+        self.pipes.dirty |= self.packing.outbox().flush(&mut self.engine, Due::All).blocks > 0;
     }
 
     fn pack(&mut self, dest: NodeId, outgoing: &Outgoing<'_>) -> Result<(), SendError> {
