@@ -7,6 +7,7 @@ use core::task::{Context, Poll};
 use super::memory::{MemoryTaken, NodeMemory};
 use super::received::{Batch, Message, Returned};
 use super::sending::{Sending, SendingSet};
+use super::sizes::SizesError;
 use super::stream::{StreamReader, StreamWriter};
 use super::wakers::Wakers;
 use super::wire::{Wire, WireTransport};
@@ -39,6 +40,8 @@ pub struct Host<T: Transport, M: BlockMemory = StaticMemory, P: SpacePolicy = Ad
 pub enum Error {
     /// The memory was already taken.
     MemoryTaken(MemoryTaken),
+    /// The memory could not be allocated.
+    Sizes(SizesError),
     /// Configuration, transport and memory do not fit together.
     Config(ConfigError),
     /// A part could not be registered.
@@ -57,6 +60,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::MemoryTaken(e) => e.fmt(f),
+            Self::Sizes(e) => e.fmt(f),
             Self::Config(e) => e.fmt(f),
             Self::Register(e) => e.fmt(f),
             Self::Send(e) => e.fmt(f),
@@ -81,6 +85,7 @@ macro_rules! from {
 
 from! {
     MemoryTaken(MemoryTaken),
+    Sizes(SizesError),
     Config(ConfigError),
     Register(RegisterError),
     Send(SendError),

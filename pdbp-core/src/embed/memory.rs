@@ -6,83 +6,20 @@ use heapless::Vec;
 use managed::ManagedSlice;
 
 use super::rings::RingState;
+use super::sizes::Sizes;
+#[cfg(feature = "alloc")]
+use super::sizes::SizesError;
 use super::wire::{Link, WireStorage};
-use crate::endpoint::{Buffer, EVENTS, EndpointStorage, Hold, Notice, PartState, notices};
-use crate::engine::{Config, Element, Local, RoomEntry, Storage};
+use crate::endpoint::{Buffer, EVENTS, EndpointStorage, Hold, Notice, PartState};
+#[cfg(feature = "alloc")]
+use crate::engine::Config;
+use crate::engine::{Element, Local, RoomEntry, Storage};
 use crate::inbox::{Assembly, Entry, Inbox, InboxStorage, Incoming};
 use crate::outbox::Lane;
 use crate::pipe::{Binding, PipeEntry, StreamEntry};
 use crate::tables::{NodeEntry, PartEntry};
-use crate::umb::{Aligned, BlockInfo, BlockMemory, Once, SealedBlock, StaticMemory, VacantBlock, stride};
+use crate::umb::{Aligned, BlockInfo, BlockMemory, Once, SealedBlock, StaticMemory, VacantBlock};
 use crate::{Delivery, Event, agreement};
-
-/// The capacities of a node, named as in [`storage!`](crate::storage).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sizes {
-    /// Number of nodes in the cluster.
-    pub nodes: usize,
-    /// Number of blocks of this node.
-    pub blocks: usize,
-    /// Payload bytes of a block, its header excluded. The same on all nodes.
-    pub body: usize,
-    /// Maximum number of blocks in flight to one other node, and of blocks received from it and not yet released.
-    pub row: usize,
-    /// Maximum number of parts in the whole cluster. The same on all nodes.
-    pub parts: usize,
-    /// Maximum number of parts on this node.
-    pub local: usize,
-    /// Number of streams that a node can send at a time. The same on all nodes.
-    pub streams: usize,
-    /// Number of arrived pieces that may wait for a part of this node. The messages in one block for one part are one piece.
-    pub pipe: usize,
-    /// Number of messages longer than a block that can be reassembled at a time, over all parts.
-    pub long: usize,
-    /// Maximum bytes of each such message.
-    pub long_bytes: usize,
-}
-
-impl Sizes {
-    /// Bytes of all blocks.
-    pub const fn block_bytes(&self) -> usize {
-        self.blocks * stride(self.body)
-    }
-
-    /// Number of pipes: a private pipe and a message pipe for each part, and the stream pipes.
-    pub const fn pipes(&self) -> usize {
-        2 * self.local + self.streams
-    }
-
-    /// Number of blocks that a link takes at a time: a row, plus those that control messages need.
-    pub const fn places(&self) -> usize {
-        self.row + Config::MIN_CAPACITY - 1
-    }
-
-    /// Maximum number of deliveries that a part has taken out of its pipe but not read.
-    pub const fn entries(&self) -> usize {
-        2 * self.pipe
-    }
-
-    /// Maximum number of incoming streams of a part.
-    pub const fn incoming(&self) -> usize {
-        self.nodes * self.streams
-    }
-
-    /// Maximum number of notices of failed nodes that may wait for a part.
-    pub const fn notices(&self) -> usize {
-        notices(self.nodes, self.streams, self.pipe)
-    }
-
-    /// Adapts a configuration to these sizes.
-    pub(super) fn fit(&self, config: &mut Config) {
-        let local = u16::try_from(self.local).unwrap_or(u16::MAX);
-        config.body = self.body;
-        config.row = u32::try_from(self.row).unwrap_or(u32::MAX);
-        config.initial = config.initial.min(config.row);
-        config.copy_blocks = 0;
-        (config.local_parts, config.private_pipes) = (local, local);
-        config.stream_pipes = u16::try_from(self.streams).unwrap_or(u16::MAX);
-    }
-}
 
 /// The memory of a node: blocks and tables. Made by [`storage!`](crate::storage), or on the heap.
 pub struct NodeMemory<M = StaticMemory> {
@@ -102,15 +39,33 @@ impl<M: BlockMemory> NodeMemory<M> {
 
 #[cfg(feature = "alloc")]
 impl NodeMemory<crate::umb::HeapMemory> {
-    /// Allocates memory on the heap. `None` if the sizes are out of range or there is not enough memory.
-    pub fn allocate(sizes: Sizes) -> Option<Self> {
-        let nodes = u16::try_from(sizes.nodes).ok()?;
-        let mut config = Config::new(crate::id::NodeId::new(0)?, nodes);
+    /// Allocates memory on the heap.
+    ///
+    /// ```
+    /// use pdbp_core::embed::{NodeMemory, Sizes, SizesError};
+    ///
+    /// let (nodes, blocks, body, row, parts, local, streams, pipe) = (2, 32, 1024, 8, 8, 2, 2, 4);
+    /// let sizes = Sizes { nodes, blocks, body, row, parts, local, streams, pipe, long: 0, long_bytes: 0 };
+    /// assert!(NodeMemory::allocate(sizes).is_ok());
+    /// let error = NodeMemory::allocate(Sizes { pipe: usize::MAX, ..sizes }).err();
+    /// assert!(matches!(error, Some(SizesError::Range { name: "pipe", value: usize::MAX, .. })));
+    /// ```
+    ///
+    /// # Errors
+    /// [`SizesError`]: a size is out of range, or there is not enough memory.
+    pub fn allocate(sizes: Sizes) -> Result<Self, SizesError> {
+        sizes.check()?;
+        let bytes = sizes.bytes();
+        // Tables that the system cannot provide would abort the process.
+        drop(crate::umb::HeapMemory::new(bytes).ok_or(SizesError::Memory { bytes })?);
+        let nodes = sizes.nodes as u16;
+        let mut config = Config::new(crate::id::NodeId::from_index(0), nodes);
         sizes.fit(&mut config);
         let (blocks, long) = ((sizes.blocks, sizes.parts), (sizes.long, sizes.long_bytes));
-        Some(Self {
+        let memory = crate::umb::HeapMemory::new(sizes.block_bytes());
+        Ok(Self {
             sizes,
-            blocks: crate::umb::HeapMemory::new(sizes.block_bytes())?,
+            blocks: memory.ok_or(SizesError::Memory { bytes })?,
             storage: EndpointStorage::allocate(&config, blocks, sizes.pipe, long),
             posted: WireStorage::allocate(nodes, sizes.places()),
             wakers: ManagedSlice::Owned(alloc::vec![None; sizes.local]),

@@ -23,15 +23,17 @@ mod memory;
 mod received;
 mod rings;
 mod sending;
+mod sizes;
 mod stream;
 mod wakers;
 mod wire;
 
 pub use host::{Error, Host};
-pub use memory::{MemoryTaken, NodeMemory, Sizes, StaticNode};
+pub use memory::{MemoryTaken, NodeMemory, StaticNode};
 pub use received::{Batch, Message, Returned};
 pub(crate) use rings::{RingState, Rings};
 pub use sending::{Sending, SendingSet};
+pub use sizes::{Sizes, SizesError};
 pub use stream::{Piece, Segment, StreamReader, StreamWriter};
 pub use wire::{Wire, WireError, WireStorage, WireTransport};
 

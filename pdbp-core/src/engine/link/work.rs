@@ -180,7 +180,7 @@ mod tests {
             links.mark(LinkId::from_index(id), kind);
         }
         assert_eq!(pass(&mut links, Work::SEND), [3, 1]);
-        assert_eq!(pass(&mut links, Work::SEND), []);
+        assert!(pass(&mut links, Work::SEND).is_empty());
         links.forget_idle();
         links.mark(LinkId::from_index(1), Work::ROUTE);
         assert_eq!(pass(&mut links, Work::ROUTE), [3, 1]);
