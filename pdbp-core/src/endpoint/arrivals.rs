@@ -120,13 +120,12 @@ impl<'a> Events<'a> {
     /// Merges a discard into an earlier one. Messages are discarded block by block, many per poll, so their count is added to a
     /// matching earlier event, provided that only discards have happened since.
     fn merge(&mut self, event: &Event) -> bool {
-        let discards = |event: &Event| matches!(event, Event::Unroutable { .. } | Event::NotForwarded { .. });
-        let waiting = if discards(event) { self.waiting } else { 0 };
+        let waiting = if event.is_discard() { self.waiting } else { 0 };
         for number in (0..waiting).rev() {
-            let Some(before) = self.get_mut(number).filter(|before| discards(before)) else {
+            let Some(before) = self.get_mut(number).filter(|before| before.is_discard()) else {
                 return false;
             };
-            if merge_into(before, event) {
+            if before.merge(event) {
                 return true;
             }
         }
@@ -138,24 +137,6 @@ impl<'a> Events<'a> {
         let at = (self.first + number).checked_rem(self.slots.len())?;
         self.slots.get_mut(at)?.as_mut()
     }
-}
-
-/// Adds the messages of an event to those of an earlier one, if both have the same kind, source and target.
-fn merge_into(before: &mut Event, event: &Event) -> bool {
-    let (count, more) = match (before, event) {
-        (
-            Event::Unroutable { peer, part, messages },
-            Event::Unroutable { peer: from, part: number, messages: more },
-        ) if (*peer, *part) == (*from, *number) => (messages, *more),
-        (
-            Event::NotForwarded { source, dest, messages },
-            Event::NotForwarded { source: from, dest: to, messages: more },
-        ) if (*source, *dest) == (*from, *to) => (messages, *more),
-        _ => return false,
-    };
-    let Some(all) = count.checked_add(more) else { return false };
-    *count = all;
-    true
 }
 
 /// The list of a pipe's commands, and the list of everything else.

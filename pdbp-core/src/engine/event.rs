@@ -27,8 +27,8 @@ pub enum Event {
         /// What was wrong.
         reason: Malformed,
     },
-    /// Messages for a part that does not exist or has no private pipe were discarded. An endpoint may combine the counts of
-    /// several blocks.
+    /// Messages for a part that does not exist or has no private pipe were discarded. An endpoint or a node combines the
+    /// counts of several blocks.
     Unroutable {
         /// The peer that sent them.
         peer: NodeId,
@@ -128,6 +128,33 @@ pub enum Event {
     /// Writers should submit their open blocks: a node has asked whether all messages have been received, or a peer has failed.
     /// Blocks opened before a failure come back, even if the link is up again by then.
     FlushWanted,
+}
+
+impl Event {
+    /// Whether it reports messages that were discarded: [`Unroutable`](Self::Unroutable) and
+    /// [`NotForwarded`](Self::NotForwarded). They come block by block, many per poll, unlike all others.
+    pub fn is_discard(&self) -> bool {
+        matches!(self, Self::Unroutable { .. } | Self::NotForwarded { .. })
+    }
+
+    /// Adds the messages of a later discard to those of this one, if both have the same kind, source and target. Returns whether it
+    /// did.
+    pub fn merge(&mut self, later: &Self) -> bool {
+        let (count, more) = match (self, later) {
+            (
+                Self::Unroutable { peer, part, messages },
+                Self::Unroutable { peer: from, part: number, messages: more },
+            ) if (*peer, *part) == (*from, *number) => (messages, *more),
+            (
+                Self::NotForwarded { source, dest, messages },
+                Self::NotForwarded { source: from, dest: to, messages: more },
+            ) if (*source, *dest) == (*from, *to) => (messages, *more),
+            _ => return false,
+        };
+        let Some(all) = count.checked_add(more) else { return false };
+        *count = all;
+        true
+    }
 }
 
 impl fmt::Display for Event {

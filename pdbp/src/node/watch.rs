@@ -29,14 +29,24 @@ struct Queue {
 impl Queue {
     /// Keeps an event; the task that waits for it is then due.
     fn push(&mut self, event: Event, tasks: &Tasks) {
-        if self.events.len() == EVENTS {
-            self.events.pop_front();
-            self.lost += 1;
+        if !self.merge(&event) {
+            if self.events.len() == EVENTS {
+                // A peer that sends to parts of before must not displace the event that says why.
+                let discard = self.events.iter().position(Event::is_discard);
+                self.events.remove(discard.unwrap_or(0));
+                self.lost += 1;
+            }
+            self.events.push_back(event);
         }
-        self.events.push_back(event);
         if let Some(waker) = self.waker.take() {
             tasks.make_due(waker);
         }
+    }
+
+    /// Adds the count of a discard to that of an earlier one for the same part, provided that only discards have happened since.
+    fn merge(&mut self, event: &Event) -> bool {
+        let mut discards = self.events.iter_mut().rev().take_while(|before| before.is_discard());
+        event.is_discard() && discards.any(|before| before.merge(event))
     }
 }
 
@@ -96,7 +106,8 @@ impl Shared {
     }
 }
 
-/// The events of a node since [`Node::watch`] was called, independent of other consumers. It keeps the last 256 not yet taken.
+/// The events of a node since [`Node::watch`] was called, independent of other consumers. It keeps the last 256 not yet taken;
+/// when there are more, discarded messages ([`Event::is_discard`]) are forgotten first.
 ///
 /// Its calls do what those of [`Node`] with the same names do. The node that they take is the one watched, or a clone of it.
 #[derive(Debug)]
@@ -170,7 +181,8 @@ impl Node {
     }
 
     /// Takes the events of this node (nodes came and went, peers failed, blocks were refused, messages arrived for parts that do
-    /// not exist), oldest first, at most the last 256. All callers take from the same queue, so a library should use a
+    /// not exist), oldest first, at most the last 256. If there were more,
+    /// reports of discarded messages ([`Event::is_discard`]) were forgotten first. All callers take from the same queue, so a library should use a
     /// [watch](Self::watch) instead.
     pub fn take_events(&self) -> Vec<Event> {
         lock(&self.shared.events.program).events.drain(..).collect()
@@ -279,6 +291,29 @@ mod tests {
 
     fn up(n: u16) -> Event {
         Event::NodeUp { node: NodeId::new(n).unwrap() }
+    }
+
+    #[test]
+    fn messages_to_parts_of_before_do_not_displace_other_events() {
+        let (mut queue, tasks, peer) = (Queue::default(), Tasks::default(), NodeId::new(1).unwrap());
+        let discard = |part: u16| Event::Unroutable { peer, part, messages: 2 };
+        queue.push(up(1), &tasks);
+        (0..1000).for_each(|_| queue.push(discard(7), &tasks));
+        assert!(matches!(queue.events.back(), Some(Event::Unroutable { part: 7, messages: 2000, .. })));
+        queue.push(up(2), &tasks);
+        queue.push(discard(7), &tasks);
+        // What was discarded before and after an event stays apart.
+        assert_eq!((queue.events.len(), queue.lost), (4, 0));
+        (0..1000).for_each(|part| queue.push(discard(part), &tasks));
+        (3..=100).for_each(|node| queue.push(up(node), &tasks));
+        let nodes = queue.events.iter().filter_map(|event| match event {
+            Event::NodeUp { node } => Some(node.raw()),
+            _ => None,
+        });
+        assert!(nodes.eq(1..=100));
+        assert_eq!(queue.events.len(), EVENTS);
+        (0..1000).for_each(|node| queue.push(up(node), &tasks));
+        assert!(queue.events.iter().all(|event| matches!(event, Event::NodeUp { .. })));
     }
 
     #[test]
