@@ -171,6 +171,36 @@ impl Scenario {
         (scenario, until)
     }
 
+    /// Plans up to `most` faults, each with its repair before `until`.
+    pub(super) fn draw_faults(&mut self, most: u32, until: u64) {
+        let mut random = Random::new(self.setup.seed ^ 0x6661_756C_7473);
+        let random = &mut random;
+        let nodes = self.setup.nodes as u64;
+        // Of two nodes, the first is the majority.
+        let mut may_crash = if nodes > 2 { 0..nodes as u16 } else { 1..nodes as u16 };
+        for _ in 0..random.below(u64::from(most) + 1) {
+            let at = random.below(until * 3 / 4);
+            let back = at + 1 + random.below((until - at).saturating_sub(1));
+            let (node, other) = (random.below(nodes) as u16, random.below(nodes) as u16);
+            let (fault, repair) = match random.below(5) {
+                0 => {
+                    let members = (0..nodes as u16).filter(|_| one_in(2, random)).collect();
+                    (Fault::Partition(vec![members]), Fault::Heal)
+                }
+                1 => (Fault::cut(node, other), Fault::Heal),
+                2 => (Fault::slow(node, 2 + random.below(200) as u32), Fault::slow(node, 1)),
+                3 => (Fault::pause(node), Fault::resume(node)),
+                _ if !may_crash.contains(&node) => continue,
+                _ => {
+                    // Another could leave less than a majority that remembers the tables.
+                    may_crash = 0..0;
+                    (Fault::crash(node), Fault::restart(node))
+                }
+            };
+            self.faults.extend([(at, fault), (back, repair)]);
+        }
+    }
+
     fn drawn(seed: u64, routing: Routing) -> (Self, u64) {
         let mut random = Random::new(seed ^ 0x5CE9_A210);
         let random = &mut random;

@@ -15,6 +15,8 @@ use crate::rapidio::{Timing, Topology};
 pub struct Scenario {
     pub(super) setup: Setup,
     pub(super) faults: Vec<(u64, Fault)>,
+    /// Maximum number of random faults besides these.
+    random_faults: u32,
     /// A share that is not a valid probability.
     wrong: Option<(&'static str, f64)>,
 }
@@ -55,12 +57,12 @@ impl From<ClusterError> for ScenarioError {
 impl Scenario {
     /// Creates a scenario of `nodes` nodes, set up as in [`Setup::new`], without traffic or faults.
     pub fn new(nodes: usize) -> Self {
-        Self { setup: Setup::new(nodes), faults: Vec::new(), wrong: None }
+        Self::of(Setup::new(nodes))
     }
 
     /// Creates a scenario with this set-up.
     pub fn of(setup: Setup) -> Self {
-        Self { setup, faults: Vec::new(), wrong: None }
+        Self { setup, faults: Vec::new(), random_faults: 0, wrong: None }
     }
 
     /// The seed that determines everything random.
@@ -305,6 +307,16 @@ impl Scenario {
         self
     }
 
+    /// Adds up to `most` faults drawn from the seed, each repaired before the run's `until`: nodes that crash and start again, that
+    /// stand still or are slow, and nodes that do not reach each other. Clocks stay right. Faults may overlap, but only
+    /// one node crashes, and not the first of two: a cluster stops when less than a majority remembers its tables. Plan others
+    /// with [`at`](Self::at).
+    #[must_use]
+    pub fn random_faults(mut self, most: u32) -> Self {
+        self.random_faults = most;
+        self
+    }
+
     /// Runs with traffic until then, lets everything come to rest, and checks the invariants at each step and at the end.
     ///
     /// # Errors
@@ -347,6 +359,7 @@ impl Scenario {
             return Err(ScenarioError::Share(name, share));
         }
         self.setup.traffic_until = until;
+        self.draw_faults(self.random_faults, until);
         let mut cluster = make(self.setup)?;
         for (at, fault) in self.faults {
             cluster.plan(at, fault)?;

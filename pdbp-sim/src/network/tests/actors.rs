@@ -280,3 +280,25 @@ fn programs_without_room_for_their_parts_are_refused() {
     let error = Cluster::with_actors(setup, |_, _| Some(Box::new(Greedy))).err().unwrap();
     assert!(matches!(error, ClusterError::Register(_)), "{error}");
 }
+
+#[test]
+fn random_faults_are_those_of_the_seed_and_repaired_in_time() {
+    let of = |seed, nodes| {
+        let mut scenario = Scenario::new(nodes).seed(seed);
+        scenario.draw_faults(4, ms(5));
+        scenario.faults
+    };
+    let mut most = 0;
+    for seed in 0..500 {
+        let faults = of(seed, 2 + seed as usize % 4);
+        assert_eq!(faults, of(seed, 2 + seed as usize % 4));
+        most = most.max(faults.len());
+        let crashes = faults.iter().filter(|(_, fault)| matches!(fault, Fault::Crash(_)));
+        assert!(crashes.count() <= 1, "seed {seed}: {faults:?}");
+        for pair in faults.chunks(2) {
+            assert!(pair[0].0 < pair[1].0 && pair[1].0 <= ms(5), "seed {seed}: {pair:?}");
+        }
+        assert!(seed % 4 > 0 || !faults.iter().any(|(_, fault)| *fault == Fault::crash(0)), "{faults:?}");
+    }
+    assert_eq!(most, 8);
+}
