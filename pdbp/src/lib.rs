@@ -127,8 +127,8 @@ pub use pages::{Page, Pages};
 #[doc(inline)]
 pub use part::Target;
 pub use part::{
-    Batch, HoldsPart, Interest, Loan, Local, Message, Part, Piece, Ready, Returned, Segment, Sender, Share,
-    Shared, StreamId, StreamReader, StreamWriter, Streams,
+    Batch, HoldsPart, Interest, Loan, Local, Message, Messages, Part, Piece, Ready, Returned, Segment,
+    Sender, Share, Shared, StreamId, StreamReader, StreamWriter, Streams,
 };
 #[cfg(feature = "cuda")]
 pub use part::{

@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytemuck::{AnyBitPattern, NoUninit};
+use bytemuck::AnyBitPattern;
 use pdbp_core::Delivery;
 use pdbp_core::id::{Address, PartId};
 use pdbp_core::inbox::{self, Info};
@@ -257,6 +257,26 @@ impl<S: Share> fmt::Debug for Message<S> {
 }
 
 /// Messages of one length from one part, received together. A message longer than a block and a command are batches of one.
+///
+/// ```
+/// use pdbp::{Cluster, PartKind};
+/// use std::time::Duration;
+///
+/// let cluster = Cluster::local(1)?;
+/// let part = cluster.node(0)?.register("part", PartKind::Cpu)?;
+/// assert_eq!(part.sender(part.id()).send_each(&[[1u16, 2], [3, 4]])?, 2);
+/// let (mut messages, mut numbers) = (0, Vec::new());
+/// while messages < 2 {
+///     let batch = part.recv_batch(Duration::from_secs(5))?;
+///     for message in &batch {
+///         assert_eq!(message.len(), 4);
+///         messages += 1;
+///     }
+///     numbers.extend_from_slice(batch.values::<u16>().unwrap());
+/// }
+/// assert_eq!(numbers, [1, 2, 3, 4]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Batch<S: Share = Local>(inbox::Batch<Pointer<S>>);
 
 impl<S: Share> Batch<S> {
@@ -301,18 +321,52 @@ impl<S: Share> Batch<S> {
     }
 
     /// The messages.
-    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        let (bytes, length) = (self.bytes(), self.message_len());
-        (0..self.len()).map(move |i| bytes.get(i * length..(i + 1) * length).unwrap_or(&[]))
+    pub fn iter(&self) -> Messages<'_> {
+        Messages { bytes: self.bytes(), length: self.message_len(), left: self.len() }
     }
 
     /// The values of all messages, read in place; a message may hold several. `None` if the length of a message is not a multiple of
     /// the value's, or the bytes are not aligned for it (blocks align to 8 bytes).
-    pub fn values<T: AnyBitPattern + NoUninit>(&self) -> Option<&[T]> {
+    pub fn values<T: AnyBitPattern>(&self) -> Option<&[T]> {
         let fits = size_of::<T>() != 0 && self.message_len().is_multiple_of(size_of::<T>());
         fits.then(|| bytemuck::try_cast_slice(self.bytes()).ok()).flatten()
     }
 }
+
+impl<'b, S: Share> IntoIterator for &'b Batch<S> {
+    type Item = &'b [u8];
+    type IntoIter = Messages<'b>;
+
+    fn into_iter(self) -> Messages<'b> {
+        self.iter()
+    }
+}
+
+/// The messages of a [`Batch`]; see [`Batch::iter`].
+#[derive(Clone, Debug)]
+pub struct Messages<'b> {
+    bytes: &'b [u8],
+    length: usize,
+    left: usize,
+}
+
+impl<'b> Iterator for Messages<'b> {
+    type Item = &'b [u8];
+
+    fn next(&mut self) -> Option<&'b [u8]> {
+        self.left = self.left.checked_sub(1)?;
+        let (message, rest) = self.bytes.split_at_checked(self.length)?;
+        self.bytes = rest;
+        Some(message)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Messages<'_> {}
+impl std::iter::FusedIterator for Messages<'_> {}
 
 impl<S: Share> fmt::Debug for Batch<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -50,7 +50,7 @@ pub use device::{
 pub(crate) use known::Recurrence;
 pub(crate) use lanes::{Lanes, Oldest, SharedLanes};
 pub use loan::Loan;
-pub use message::{Batch, Message};
+pub use message::{Batch, Message, Messages};
 pub use pdbp_core::id::PartId as Target;
 pub use readiness::{Interest, Ready};
 pub use returned::Returned;
