@@ -220,7 +220,7 @@ fn of_recv(error: &RecvError) -> (Status, Vec<NodeId>) {
         RecvError::NobodyLeft => (Status::E_NOBODY_LEFT, vec![]),
         RecvError::NobodyPolls => (Status::E_SETTINGS, vec![]),
         RecvError::PeerFailed(node) => (Status::E_PEER_FAILED, vec![*node]),
-        RecvError::StreamBroken(_) => (Status::E_STREAM, vec![]),
+        RecvError::StreamBroken { source, .. } => (Status::E_STREAM, vec![source.node()]),
         _ => (Status::E_OTHER, vec![]),
     }
 }

@@ -65,7 +65,7 @@ exports! {
             let Piece::Data(segment) = piece else {
                 together.forget(number);
                 message.put(MessageInfo::of_end(id.source().into()));
-                let broken = RecvError::StreamBroken(id.number());
+                let broken = RecvError::StreamBroken { source: id.source(), number: id.number() };
                 return Err(if matches!(piece, Piece::Broken) { broken.into() } else { Failure::END });
             };
             message.put(MessageInfo::of_segment(segment, id.source().into()));

@@ -126,7 +126,9 @@ impl From<RecvError> for Failure {
             RecvError::NobodyLeft => "PeerFailed",
             RecvError::PeerFailed(node) => return Self::new("PeerFailed", &e).about(&[*node]),
             RecvError::SuperstepTaken => "Busy",
-            RecvError::StreamBroken(_) => "StreamBroken",
+            RecvError::StreamBroken { source, .. } => {
+                return Self::new("StreamBroken", &e).about(&[source.node()]);
+            }
             _ => "PdbpError",
         };
         Self::new(class, e)

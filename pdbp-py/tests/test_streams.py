@@ -75,9 +75,9 @@ def test_a_stream_that_is_given_up_breaks(pair, how):
         del writer
     with pair.b.accept(SOON) as reader:
         assert reader.read(4) == b"half"
-        with pytest.raises(pypdbp.StreamBroken) as raised:
+        with pytest.raises(pypdbp.StreamBroken, match="from part") as raised:
             reader.read(4)
-        assert isinstance(raised.value, EOFError)
+        assert isinstance(raised.value, EOFError) and raised.value.nodes == [reader.source.node]
 
 
 def test_a_stream_is_dropped_by_another_thread_while_its_part_waits(pair):

@@ -334,8 +334,13 @@ pub enum RecvError {
         /// The node that was asked.
         node: NodeId,
     },
-    /// The stream ended before its last segment: its writer gave up, or a segment was lost.
-    StreamBroken(StreamNo),
+    /// The stream ended before its last segment: its writer gave it up, or the writer's node or the link to it failed.
+    StreamBroken {
+        /// The part that wrote it.
+        source: Target,
+        /// The stream's number at that part's node.
+        number: StreamNo,
+    },
     /// MPI could not receive device memory.
     Direct {
         /// The source.
@@ -364,7 +369,11 @@ impl fmt::Display for RecvError {
             Self::OtherNode { part, node } => {
                 write!(f, "{node} cannot wait for {part} of another node; call that node")
             }
-            Self::StreamBroken(number) => write!(f, "stream {} ended before its last segment", number.0),
+            Self::StreamBroken { source, number } => write!(
+                f,
+                "stream {} from {source} ended before its last segment: its writer gave it up, or its node failed",
+                number.0
+            ),
             Self::Direct { node, reason } => write!(
                 f,
                 "MPI cannot receive from {node} into device memory: {reason}; `mpi_device_bytes` = 0 goes through blocks"
@@ -380,7 +389,7 @@ impl From<RecvError> for io::Error {
     fn from(e: RecvError) -> Self {
         let kind = match &e {
             RecvError::Timeout(_) => io::ErrorKind::TimedOut,
-            RecvError::StreamBroken(_) => io::ErrorKind::UnexpectedEof,
+            RecvError::StreamBroken { .. } => io::ErrorKind::UnexpectedEof,
             RecvError::NoPipe | RecvError::NobodyLeft => io::ErrorKind::NotConnected,
             RecvError::PeerFailed(_) => io::ErrorKind::ConnectionReset,
             RecvError::SuperstepTaken => io::ErrorKind::ResourceBusy,

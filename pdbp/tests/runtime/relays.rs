@@ -156,7 +156,7 @@ fn when_a_relay_is_gone_writer_reader_and_sender_are_told_and_the_others_go_on()
             Err(RecvError::Timeout(_)) => None,
             other => Some(other.map(|_| ())),
         });
-        assert!(matches!(error, Err(RecvError::StreamBroken(_))), "{error:?}");
+        assert!(matches!(error, Err(RecvError::StreamBroken { .. })), "{error:?}");
         let told = |error: &SendError| {
             let named = ["node5", "node8"].iter().all(|node| error.to_string().contains(node));
             assert!(named && matches!(error, SendError::RelayFailed { .. }), "{error}");

@@ -107,9 +107,11 @@ fn a_stream_given_up_by_its_writer_ends_with_an_error() {
         drop(stream);
         let mut reader = b.accept_stream(SOON).unwrap();
         assert_eq!(*reader.next_segment(SOON).unwrap().unwrap(), *b"half of it");
-        assert_eq!(reader.next_segment(SOON).map(|_| ()).unwrap_err(), RecvError::StreamBroken(number));
+        let error = reader.next_segment(SOON).map(|_| ()).unwrap_err();
+        assert_eq!(error, RecvError::StreamBroken { source: a.id(), number });
+        assert!(error.to_string().contains(&format!("from {}", a.id())), "{error}");
         let again = reader.next_segment(SOON).map(|_| ()).unwrap_err();
-        assert_eq!(again, RecvError::StreamBroken(number), "whoever asks again must not take it for whole");
+        assert_eq!(again, error, "whoever asks again must not take it for whole");
         let mut stream = a.open_stream(to).unwrap();
         stream.write_all(b"half").unwrap();
         stream.flush().unwrap();

@@ -169,7 +169,7 @@ impl<P: HoldsPart + Clone> Inlet for StreamReader<P> {
                 }
             }
         };
-        let broken = RecvError::StreamBroken(self.key.number());
+        let broken = self.is_broken();
         let length = segment_data(run.bytes()).len().saturating_sub(at);
         let delivery = if length > most {
             // The rest is for the next read.

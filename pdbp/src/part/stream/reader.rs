@@ -198,8 +198,8 @@ impl<P: HoldsPart> StreamReader<P> {
         }
     }
 
-    fn is_broken(&self) -> RecvError {
-        RecvError::StreamBroken(self.key.number())
+    pub(super) fn is_broken(&self) -> RecvError {
+        RecvError::StreamBroken { source: self.source, number: self.key.number() }
     }
 }
 

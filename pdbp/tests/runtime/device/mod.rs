@@ -49,7 +49,7 @@ fn receive(
     let mut receiving = part.recv_into_device(copier, buffer, None).ok().unwrap();
     match receiving.wait(SOON) {
         Ok(()) => {}
-        Err(FlowError::Link(RecvError::StreamBroken(_))) => return None,
+        Err(FlowError::Link(RecvError::StreamBroken { .. })) => return None,
         Err(e) => panic!("{e}"),
     }
     let received = receiving.received();

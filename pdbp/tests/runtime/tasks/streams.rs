@@ -121,5 +121,5 @@ fn a_stream_that_is_given_up_is_known_to_the_task_that_reads_it() {
         stream.flush_segment().unwrap();
     });
     let error = reader.join().unwrap();
-    assert!(matches!(error, Some(RecvError::StreamBroken(_))), "{error:?}");
+    assert!(matches!(error, Some(RecvError::StreamBroken { .. })), "{error:?}");
 }
