@@ -290,9 +290,12 @@ pdbp_status pdbp_arm(pdbp_part *part, uint32_t interest, pdbp_target to, uint32_
 /* Opens a stream, of which a node can write as many at a time as the setting stream_pipes says. Between pdbp_write and pdbp_writer_flush or pdbp_finish
  * a stream holds a block, of which each destination node has as many as row_blocks says: flush streams that are not written to for a while. */
 pdbp_status pdbp_open(pdbp_part *part, pdbp_target to, pdbp_writer **out);
-/* Writes all bytes; the time to wait applies to each block. *written_or_null is always the number of bytes written. A part that is sent messages while
- * it writes waits 0 and, at PDBP_WOULD_BLOCK, receives, or waits by pdbp_wait for PDBP_RECV | PDBP_SEND, then writes the rest. */
+/* Writes all bytes; the time to wait applies to each block. *written_or_null is always the number of bytes written. */
 pdbp_status pdbp_write(pdbp_writer *writer, const void *data, size_t size, size_t *written_or_null, pdbp_ns wait);
+/* The same for a part that is sent messages while it writes, and whose peers may do likewise: while there is no room, it receives. With PDBP_DONE,
+ * either *written is size, or *message is one that arrived: handle and release it, then call this again with the rest. Without a message, *message
+ * stays as it is. */
+pdbp_status pdbp_write_or(pdbp_writer *writer, const void *data, size_t size, size_t *written, pdbp_message *message, pdbp_ns wait);
 /* Room for the next bytes, to be filled in place: at most want, at least one. pdbp_filled takes how many were filled, 0 to *got, and ends the loan. */
 pdbp_status pdbp_room(pdbp_writer *writer, size_t want, pdbp_ns wait, void **room, size_t *got);
 pdbp_status pdbp_filled(pdbp_writer *writer, size_t size);

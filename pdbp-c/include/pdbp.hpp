@@ -168,6 +168,16 @@ private:
 class writer {
 public:
     void write(const void *data, std::size_t size, nanoseconds wait = set_timeout) { check(pdbp_write(get(), data, size, nullptr, detail::time(wait))); }
+    /* Writes all bytes, but while there is no room, passes each message that arrives for the part to `receive`. If that throws, the rest is not written. */
+    template <class F> void write_or(const void *data, std::size_t size, F &&receive, nanoseconds wait = set_timeout) {
+        const char *rest = static_cast<const char *>(data);
+        for (std::size_t written = 0;; rest += written, size -= written, written = 0) {
+            message next;
+            check(pdbp_write_or(get(), rest, size, &written, next.get(), detail::time(wait)));
+            if (written == size) return;
+            receive(std::move(next));
+        }
+    }
     void flush() { check(pdbp_writer_flush(get())); }
     void finish() { check(pdbp_finish(get())); }
     pdbp_writer *get() const noexcept { return handle_.get(); }

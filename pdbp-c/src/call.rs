@@ -220,6 +220,9 @@ plain! {
 pub struct Wait(i64);
 
 impl Wait {
+    /// Not at all.
+    pub(crate) const NONE: Self = Self(0);
+
     /// Whether the call must not wait.
     #[inline(always)]
     pub(crate) fn is_none(self) -> bool {

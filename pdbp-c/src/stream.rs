@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use pdbp::{Part, Shared, StreamReader, StreamWriter};
+use pdbp::{Interest, Message, Part, RecvError, Shared, StreamReader, StreamWriter, Target};
 
 use crate::call::{MaybeOut, Out, Wait, bytes, exports, named, room};
 use crate::freed::{boxed, unboxed};
@@ -18,6 +18,7 @@ use crate::status::{Failure, Status};
 #[repr(C)]
 pub struct WriterHandle {
     header: Header,
+    to: Target,
     /// Bytes of the room that the caller may fill.
     room: Cell<usize>,
     /// None when the stream is finished.
@@ -47,6 +48,39 @@ impl WriterHandle {
         let writer = writer.as_mut().ok_or_else(finished)?;
         writer.set_timeout(wait.given());
         f(writer)
+    }
+
+    /// Writes bytes, and counts them. Without room, returns a message that has arrived, or waits for either.
+    fn write_or(
+        &self,
+        data: &[u8],
+        done: &mut usize,
+        wait: Wait,
+    ) -> Result<Option<Message<Shared>>, Failure> {
+        let part = self.part.shared();
+        while let Some(rest) = data.get(*done..).filter(|rest| !rest.is_empty()) {
+            let write = |wait: Wait| {
+                self.with(wait, |writer| writer.write_some(rest).map_err(|error| wait.failure(error)))
+            };
+            match write(Wait::NONE) {
+                Ok(written) => *done += written,
+                Err(failure) if failure.status() != Status::WOULD_BLOCK => return Err(failure),
+                Err(_) => {
+                    if let Some(message) = part.try_recv() {
+                        return Ok(Some(message));
+                    }
+                    match part.wait(Interest::Either(self.to), wait.on(part.node())) {
+                        Ok(_) => {}
+                        Err(error @ (RecvError::Timeout(_) | RecvError::Interrupted)) => {
+                            return Err(wait.failure(error));
+                        }
+                        // A part without a pipe receives nothing, and only waits for room.
+                        Err(_) => *done += write(wait)?,
+                    }
+                }
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -86,10 +120,12 @@ ends! {
 exports! {
     /// Opens a stream to a part.
     fn pdbp_open(part: In<PartHandle>, to: TargetBits, out: Out<*mut WriterHandle>) -> Status {
+        let to = part.target(to)?;
         // SAFETY: the writer is kept beside a share of the part, and dropped before it.
-        let writer = unsafe { part.part() }.open_stream(part.target(to)?)?;
+        let writer = unsafe { part.part() }.open_stream(to)?;
         out.put(boxed(WriterHandle {
             header: Header::new::<WriterHandle>(),
+            to,
             room: Cell::new(0),
             writer: RefCell::new(Some(writer)),
             part: share_of(part),
@@ -112,6 +148,21 @@ exports! {
         });
         written.put(done);
         wrote
+    }
+
+    /// Writes bytes, or receives a message if there is no room for all of them.
+    fn pdbp_write_or(
+        writer: In<WriterHandle>, data: *const c_void, size: usize, written: Out<usize>, message: Out<MessageInfo>, wait: Wait
+    ) -> Status {
+        // SAFETY: the header's promise.
+        let data = unsafe { bytes(data, size) }?;
+        let mut done = 0;
+        let arrived = writer.write_or(data, &mut done, wait);
+        written.put(done);
+        if let Some(arrived) = arrived? {
+            message.put(MessageInfo::of(arrived));
+        }
+        Ok(Status::DONE)
     }
 
     /// Room for the next bytes, to be filled in place.

@@ -359,6 +359,37 @@ static void streams(void) {
     pdbp_reader_free(reader);
 }
 
+/* Writes until there is no room, and receives then. */
+static void write_or_receive(void) {
+    static char data[1 << 16];
+    pdbp_writer *writer;
+    pdbp_reader *reader;
+    pdbp_message message;
+    pdbp_status status;
+    size_t written = 7;
+
+    DONE(pdbp_open(parts[0], targets[1], &writer));
+    DONE(pdbp_write_or(writer, NULL, 0, &written, &message, 0));
+    EXPECT(written == 0);
+    while ((status = pdbp_write_or(writer, data, sizeof data, &written, &message, 0)) == PDBP_DONE) EXPECT(written == sizeof data);
+    EXPECT(status == PDBP_WOULD_BLOCK && written < sizeof data);
+    EXPECT(pdbp_write_or(writer, data, sizeof data, &written, &message, 1000000) == PDBP_TIMEOUT);
+    EXPECT(written == 0 && pdbp_error_nodes(NULL, 0) == 1);
+    DONE(pdbp_send(parts[1], targets[0], "a message", 9, WAIT));
+    DONE(pdbp_flush(parts[1]));
+    DONE(pdbp_write_or(writer, data, sizeof data, &written, &message, WAIT));
+    EXPECT(written < sizeof data && message.size == 9 && message.source == targets[1]);
+    pdbp_release(&message, 1);
+    /* Its reader makes room. */
+    DONE(pdbp_accept(parts[1], WAIT, &reader, NULL));
+    pdbp_reader_free(reader);
+    DONE(pdbp_write_or(writer, data, sizeof data, &written, &message, WAIT));
+    EXPECT(written == sizeof data);
+    DONE(pdbp_finish(writer));
+    EXPECT(pdbp_write_or(writer, data, 1, &written, &message, WAIT) == PDBP_E_STREAM);
+    pdbp_writer_free(writer);
+}
+
 /* Opens a stream, and writes a segment. */
 static pdbp_writer *begin(const char *text) {
     pdbp_writer *writer;
@@ -425,7 +456,9 @@ static void streams_together(void) {
     read_any(0, "three");
     pdbp_writer_free(writers[2]);
     EXPECT(read_end(1) == PDBP_E_STREAM);
+    SAYS("from part");
     SAYS("ended before its last segment");
+    EXPECT(pdbp_error_nodes(NULL, 0) == 1);
     EXPECT(pdbp_discard(parts[1], 1) == PDBP_E_ARGUMENT);
     SAYS("no stream has the number 1");
     DONE(pdbp_discard(parts[1], 0));
@@ -713,6 +746,7 @@ int main(void) {
     messages();
     descriptors();
     streams();
+    write_or_receive();
     streams_together();
     node_calls();
     groups();

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <stdexcept>
+#include <string>
 #include <thread>
 
 using namespace std::chrono_literals;
@@ -151,6 +153,21 @@ static void streams(const pdbp::cluster &cluster) {
     pdbp::reader broken = b.accept();
     EXPECT(broken.segment()->text() == "x");
     THROWS(pdbp::error, PDBP_E_STREAM, "PDBP_E_STREAM", broken.segment());
+
+    // Without room it receives.
+    pdbp::writer full = a.open(b.id());
+    const std::string data(1 << 16, 'x');
+    const auto nothing = [](const pdbp::message &) { EXPECT(false); };
+    THROWS(pdbp::error, PDBP_WOULD_BLOCK, "PDBP_WOULD_BLOCK", while (true) full.write_or(data.data(), data.size(), nothing, 0ns));
+    b.send(a.id(), "a message");
+    b.flush();
+    const auto refuse = [](pdbp::message message) { throw std::runtime_error(std::string(message.text())); };
+    try {
+        full.write_or(data.data(), data.size(), refuse);
+        EXPECT(false);
+    } catch (const std::runtime_error &error) {
+        EXPECT(std::string(error.what()) == "a message");
+    }
 }
 
 static void member(pdbp::node node) {
