@@ -46,6 +46,11 @@ impl Target {
         self.0.to_bits()
     }
 
+    /// For `pickle` and `copy`: a target means the same part in every process of its cluster.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (u64,))> {
+        Ok((py.get_type::<Self>().getattr("from_bits")?, (self.0.to_bits(),)))
+    }
+
     fn __repr__(&self) -> String {
         format!("<pypdbp.Target {}>", self.0)
     }
