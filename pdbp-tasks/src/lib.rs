@@ -102,7 +102,7 @@
 //!
 //! | event | consequence |
 //! |---|---|
-//! | a panic, or an `Err` of a function that is [`fallible`](Program::fallible) | the attempt fails with its message; there are 0 retries unless asked for |
+//! | a panic, or an `Err` of a function that is [`fallible`](Program::fallible) | the attempt fails with its message, and a panic with its place; the first panic at each place is also printed; there are 0 retries unless asked for |
 //! | a process that is lost, or over sockets stopped for more than two seconds | what it held is handed out again, before anything else; a `once` task fails as [`TaskError::MayHaveRun`] |
 //! | all processors, in a cluster of fixed size | after half a minute ([`Limits::offer_wait`]) the client gets an error that names their nodes |
 //! | a task that kills its process | is isolated from others; when three nodes were lost while running it and nothing else, it fails as [`TaskError::Crashed`], with their names; a node that comes back with it has not died |
@@ -295,6 +295,7 @@ mod large;
 mod losses;
 #[cfg(feature = "net")]
 pub mod net;
+mod panics;
 mod peers;
 pub mod pool;
 mod program;

@@ -1,7 +1,6 @@
 //! A processor on a part: one thread that asks, runs and submits.
 
 use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,6 +10,7 @@ use pdbp::{Node, Part, RecvError, SendError, Share, Target};
 use crate::error::Error;
 use crate::kind::Kinds;
 use crate::large::Link;
+use crate::panics;
 use crate::resources::Resources;
 use crate::scope::Scope;
 use crate::serve;
@@ -187,13 +187,12 @@ pub(crate) fn call(
     }
     let is_unwanted = || is_unwanted() || deadline.is_some_and(|deadline| Instant::now() >= deadline);
     let mut scope = Scope::new(task, &is_unwanted, large.map(|large| large.of(task)));
-    // State that a function leaves inconsistent is its own: the next call fares as well as one in another process.
-    let ending = catch_unwind(AssertUnwindSafe(|| kinds.call(task.kind, &mut scope, &task.input)));
+    let ending = panics::catch(|| kinds.call(task.kind, &mut scope, &task.input));
     if limit.is_some() {
         watch.end();
     }
     let (ending, tasks) = match (ending, scope.wrong) {
-        (Err(panic), _) => (Ending::Failed(Failure::Panicked(words_of(&*panic))), Vec::new()),
+        (Err(panic), _) => (Ending::Failed(Failure::Panicked(panic)), Vec::new()),
         (Ok(_), Some(wrong)) => (Ending::Failed(wrong), Vec::new()),
         (Ok(failed @ Ending::Failed(_)), None) => (failed, Vec::new()),
         (Ok(ending), None) => (ending, scope.tasks),
@@ -215,9 +214,4 @@ pub(crate) fn too_long(ending: &Ending, tasks: &[SubTask], most: usize) -> Optio
             all - value
         )
     })
-}
-
-fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a message".into())
 }
