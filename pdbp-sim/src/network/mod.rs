@@ -149,41 +149,7 @@ pub struct Network(Arc<Mutex<Net>>);
 impl Network {
     /// Creates a network of `nodes` nodes, all started, and returns it with their ports. `seed` determines everything random.
     ///
-    /// A port is the transport of an [embedded](pdbp_core::embed) node, so programs in their own loop run in virtual time as well:
-    ///
-    /// ```
-    /// use pdbp_core::embed::{Host, NodeMemory, Sizes};
-    /// use pdbp_core::id::{NodeId, Time};
-    /// use pdbp_core::{Config, policy::Adaptive, tables::PartKind};
-    /// use pdbp_sim::network::{Network, Physics, ms};
-    ///
-    /// let (network, ports) = Network::new(2, Physics::default(), 7)?;
-    /// let (nodes, blocks, body, row, parts, local, streams, pipe) = (2, 64, 1024, 8, 8, 2, 2, 4);
-    /// let sizes = Sizes { nodes, blocks, body, row, parts, local, streams, pipe, long: 0, long_bytes: 0 };
-    /// let mut hosts = Vec::new();
-    /// for (number, port) in (0..).zip(ports) {
-    ///     let config = Config::new(NodeId::new(number).ok_or("too many nodes")?, 2);
-    ///     hosts.push(Host::with_transport(config, port, Adaptive::DEFAULT, NodeMemory::allocate(sizes)?)?);
-    /// }
-    /// let (asks, reads) = (hosts[0].register("asks", PartKind::Cpu)?, hosts[1].register("reads", PartKind::Cpu)?);
-    /// let mut asked = false;
-    /// loop {
-    ///     hosts.iter().for_each(|host| _ = host.poll(Time(network.now())));
-    ///     if let Some(to) = hosts[0].find("reads@node1").filter(|_| !asked) {
-    ///         hosts[0].send(asks, to, b"a question")?;
-    ///         asked = true;
-    ///     }
-    ///     if let Some(message) = hosts[1].recv(reads) {
-    ///         assert_eq!(&*message, b"a question");
-    ///         break;
-    ///     }
-    ///     // What comes next: a frame, or the time at which a node wants to be polled.
-    ///     let next = hosts.iter().map(|host| host.next_poll().0).min().unwrap_or(u64::MAX);
-    ///     network.plan(next, 0);
-    ///     network.step(ms(100)).ok_or("nothing came")?;
-    /// }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
+    /// A port is a transport, also for [`Host::with_transport`](pdbp_core::embed::Host::with_transport).
     ///
     /// # Errors
     /// See [`PhysicsError`].
