@@ -4,19 +4,25 @@
 #[allow(dead_code, unreachable_pub)]
 mod tasks;
 
+#[path = "../src/sync/task_leader.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod task_leader;
+
 mod primitives {
     pub(super) use std::sync::PoisonError;
 
-    pub(super) use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+    pub(super) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
     pub(super) use loom::sync::{Mutex, MutexGuard};
 }
 
 use std::task::{Wake, Waker};
+use std::time::Instant;
 
 use loom::sync::atomic::{AtomicUsize, Ordering, fence};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
+use task_leader::TaskLeader;
 use tasks::{Tasks, WakerList};
 
 /// Counts wake-ups. The model checker knows nothing of it but the count.
@@ -50,7 +56,7 @@ impl Node {
 
     /// Returns whether the task finds something when it looks once more.
     fn wait(&self, key: u8, waker: &std::sync::Arc<Count>) -> bool {
-        self.tasks.wait_on(&self.list, key, Waker::from(std::sync::Arc::clone(waker)));
+        self.tasks.wait_on(&self.list, key, Waker::from(std::sync::Arc::clone(waker)), false);
         self.pipe.load(Ordering::Relaxed) > 0
     }
 }
@@ -115,7 +121,7 @@ fn a_task_that_begins_to_wait_is_counted_or_wakes_the_progress_thread() {
         let (other, count) = (Arc::clone(&node), std::sync::Arc::new(Count(AtomicUsize::new(0))));
         let waits = thread::spawn(move || {
             let waker = Waker::from(count);
-            other.tasks.wait_on(&other.list, 0, waker)
+            other.tasks.wait_on(&other.list, 0, waker, false)
         });
         node.tasks.end_watch();
         let is_counted = node.tasks.registrations() != known;
@@ -129,11 +135,56 @@ fn only_a_task_that_nobody_watches_for_wakes_the_progress_thread() {
     model(|| {
         let node = Node::default();
         let count = std::sync::Arc::new(Count(AtomicUsize::new(0)));
-        let waits = |key| node.tasks.wait_on(&node.list, key, Waker::from(std::sync::Arc::clone(&count)));
+        let waits =
+            |key| node.tasks.wait_on(&node.list, key, Waker::from(std::sync::Arc::clone(&count)), false);
         node.tasks.begin_watch();
         assert!(!waits(0));
         node.tasks.end_watch();
         assert!(waits(1) && !waits(1), "the second time it only replaces its waker");
         assert!(node.tasks.registrations() == 2 && node.tasks.has_waiting());
+        let is_led =
+            |key| node.tasks.wait_on(&node.list, key, Waker::from(std::sync::Arc::clone(&count)), true);
+        assert!(!is_led(2) && node.tasks.registrations() == 2, "another task polls for it");
+        assert!(waits(2), "until it does no more");
+    });
+}
+
+/// Two threads wake what is due, since a task that was woken helps.
+#[test]
+fn tasks_that_are_due_are_woken_once_by_those_who_wake_them_together() {
+    model(|| {
+        let node = Arc::new(Node::default());
+        let counts = [(); 2].map(|()| std::sync::Arc::new(Count(AtomicUsize::new(0))));
+        assert!(!node.wait(0, &counts[0]) && !node.wait(1, &counts[1]));
+        let other = Arc::clone(&node);
+        let helper = thread::spawn(move || other.tasks.wake());
+        node.deliver();
+        helper.join().unwrap();
+        assert!(counts.iter().all(|count| count.0.load(Ordering::SeqCst) == 1));
+    });
+}
+
+/// A task leaves what it has packed to the leader, whose wait ends at the same time.
+#[test]
+fn what_is_left_to_a_leader_is_submitted_by_one_of_them() {
+    model(|| {
+        let (node, now) = (Arc::new((Mutex::new(0), TaskLeader::default())), Instant::now());
+        node.1.lead(0, now);
+        let other = Arc::clone(&node);
+        let led = thread::spawn(move || {
+            let (packed, leader) = &*other;
+            *packed.lock().unwrap() += 1;
+            let is_led = leader.leave_packed(1);
+            if !is_led {
+                *packed.lock().unwrap() = 0;
+            }
+        });
+        let (packed, leader) = &*node;
+        leader.resign(0);
+        if leader.take_packed() {
+            *packed.lock().unwrap() = 0;
+        }
+        led.join().unwrap();
+        assert_eq!(*packed.lock().unwrap(), 0, "nobody submits it");
     });
 }

@@ -27,6 +27,8 @@ pub enum Due {
     Past(Time),
     /// Those, plus any whose peer has read everything sent before: the owner has nothing else to do.
     Idle(Time),
+    /// Those whose peer has at most this many earlier blocks to read: the owner has nothing else to do, and will flush again soon.
+    Behind(u32),
 }
 
 /// The result of flushing an outbox.
@@ -48,6 +50,7 @@ impl Rule {
     fn is_due(&self, since: Time, due: Due, backlog: impl FnOnce() -> u32) -> bool {
         let (now, idle) = match due {
             Due::All => return true,
+            Due::Behind(most) => return backlog() <= most,
             Due::Past(now) => (now, false),
             Due::Idle(now) => (now, true),
         };

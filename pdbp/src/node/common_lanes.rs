@@ -33,13 +33,19 @@ struct Row {
     /// The part that sent the last message, and how many in a row.
     last: Option<PartId>,
     run: u32,
-    /// Whether the last common block has got messages of several parts.
+    /// Whether the common block has got messages of several parts.
     is_mixed: bool,
+    /// How many before it had got those of a single one.
+    unmixed: u32,
 }
 
 /// So many messages in a row a part packs into a common block before it opens one of its own, where the next ones cost a fifth. That block, and the
 /// common one that leaves early, cost as much as 50 messages.
 const RUN: u32 = 64;
+
+/// After so many common blocks in a row with messages of a single part, parts pack into their own again. Tasks that wait for answers are often woken
+/// one by one.
+const UNMIXED: u32 = 16;
 
 impl CommonLanes {
     pub(super) fn new(shared: &Shared, nodes: u16) -> Self {
@@ -54,7 +60,7 @@ impl CommonLanes {
     /// Makes the parts pack messages to the node into one block together.
     pub(super) fn begin(&self, node: NodeId) {
         if let Some(row) = self.lanes().rows.get_mut(node.index()).filter(|row| !row.is_common) {
-            *row = Row { is_common: true, last: None, run: 0, is_mixed: true };
+            *row = Row { is_common: true, last: None, run: 0, is_mixed: true, unmixed: 0 };
         }
     }
 
@@ -75,7 +81,8 @@ impl CommonLanes {
             row.is_mixed |= !is_next;
             return Some(Ok(()));
         }
-        if row.run > RUN || !row.is_mixed {
+        let unmixed = if row.is_mixed { 0 } else { row.unmixed + 1 };
+        if row.run > RUN || unmixed > UNMIXED {
             row.is_common = row.is_mixed;
             submit(outbox, engine, hop.dest());
             return None;
@@ -87,9 +94,8 @@ impl CommonLanes {
         }
         let sent = outbox.send_anew(engine, now, hop, outgoing);
         if sent.is_ok() {
-            row.is_mixed = false;
-            // Parts that found no room may look again.
-            shared.full_rows.renew(hop.dest());
+            (row.is_mixed, row.unmixed) = (false, unmixed);
+            shared.renew_row(hop.dest());
         }
         Some(sent)
     }

@@ -58,27 +58,27 @@ impl FullRows {
         }
     }
 
-    /// Called after each poll: a peer may have read something, or a reader released blocks.
+    /// Called after each poll: a peer may have read something, or a reader released blocks. Returns whether any row has room again.
     #[inline]
-    pub(super) fn update(&self, engine: &NodeEngine) {
-        if self.any.load(Ordering::Relaxed) {
-            self.scan(engine);
-        }
+    pub(super) fn update(&self, engine: &NodeEngine) -> bool {
+        self.any.load(Ordering::Relaxed) && self.scan(engine)
     }
 
     #[cold]
-    fn scan(&self, engine: &NodeEngine) {
-        let mut any = false;
+    fn scan(&self, engine: &NodeEngine) -> bool {
+        let (mut any, mut renewed) = (false, false);
         for (row, node) in self.rows.iter().zip((0..).filter_map(NodeId::new)) {
             if !row.is_full.load(Ordering::Relaxed) {
                 continue;
             }
             if engine.may_open(node) {
                 row.renew();
+                renewed = true;
             } else {
                 any = true;
             }
         }
         self.any.store(any, Ordering::Relaxed);
+        renewed
     }
 }

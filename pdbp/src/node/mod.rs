@@ -12,6 +12,7 @@ mod pipes;
 mod progress;
 mod released;
 mod shared;
+mod tasks;
 mod waiting;
 mod watch;
 
@@ -36,7 +37,8 @@ pub(crate) use pipes::Pipe;
 #[cfg(feature = "rapidio")]
 pub(crate) use pipes::Sleeper;
 pub(crate) use progress::Driver;
-pub(crate) use shared::{Awaited, NodeEngine, OWN_ROWS, Own, Shared, Turn};
+pub(crate) use shared::{NodeEngine, OWN_ROWS, Own, Shared, Turn};
+pub(crate) use tasks::{Awaited, Room};
 pub use waiting::interruptible;
 #[cfg(feature = "net")]
 pub(crate) use waiting::with_interrupts;

@@ -17,7 +17,7 @@ use pdbp_core::{Delivery, Event};
 use pdbp_local::Doorbell;
 
 use super::Shared;
-use super::shared::TaskKey;
+use super::tasks::TaskKey;
 use crate::sync::{Ring, WakerList};
 
 /// A private pipe.

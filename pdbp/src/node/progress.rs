@@ -6,7 +6,7 @@
 //! polls, and stays out of the way if so. While a part sleeps as the leader, the progress thread sleeps too, and is woken when that
 //! part's wait has ended.
 //!
-//! Parts that wait as tasks do not poll. For them the progress thread is the leader, unless other threads poll [often](OFTEN): then
+//! Parts that wait as tasks do not poll after a while, or leave it to [one of them](crate::sync::TaskLeader). For them the progress thread is the leader, unless other threads poll [often](OFTEN): then
 //! it only checks every [`TASKS_TICK`] whether they still do. As the leader it would be woken for each block that a peer delivers,
 //! which takes the peer a system call and somebody a processor, though others poll anyway. A task that begins to wait wakes it,
 //! since that task was perhaps the one that polled.
@@ -17,6 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use pdbp_core::outbox::Due;
 
 use super::Shared;
 use super::waiting::{NapBackoff, lead};
@@ -108,7 +110,7 @@ fn run(shared: &Weak<Shared>, stop: &AtomicBool) {
         }
         // Another thread polls; only overdue blocks may need help.
         shared.poll();
-        let mut tick = match has_tasks {
+        let mut tick = match has_tasks || shared.task_leader.was_active() {
             true => TASKS_TICK,
             false if shared.crowded => CROWDED_TICK,
             false => TICK,
@@ -128,6 +130,10 @@ fn drive(shared: &Shared, stop: &AtomicBool, polls: u64, helpers: &mut Helpers) 
         false => shared.polls.load(Ordering::Relaxed) == polls,
     };
     let mut naps = NapBackoff::default();
+    // The task that polled for all may be gone.
+    if shared.task_leader.take_packed() {
+        shared.flush_common(&mut shared.engine(), Due::All);
+    }
     shared.tasks.begin_watch();
     while !stop.load(Ordering::Acquire) && is_needed() {
         // Parts also ring the bell when they open a block that may have to be flushed.

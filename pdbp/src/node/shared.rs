@@ -3,14 +3,13 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
-use std::task::Waker;
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
 use pdbp_core::cdu::{Packer, VIA_HEADER};
 use pdbp_core::engine::{PrivatePipes, RoomToken, Storage};
-use pdbp_core::id::{Address, NodeId, PipeId, StreamNo, Time};
+use pdbp_core::id::{Address, NodeId, PipeId, Time};
 use pdbp_core::outbox::Due;
 use pdbp_core::policy::Choice;
 use pdbp_core::umb::{BlockMemory, Space, stride};
@@ -23,13 +22,14 @@ use super::common_lanes::CommonLanes;
 use super::full_rows::FullRows;
 use super::pipes::{Pipe, Sink};
 use super::released::Released;
+use super::tasks::Waiters;
 use super::waiting::LearnedPolicy;
 use super::watch::Events;
 use super::{Backend, Memory, backend};
 use crate::config::{ConfigError, Progress, Settings};
 use crate::monitor::Monitor;
 use crate::part::{Lanes, Recurrence, Runs, SharedLanes, Target};
-use crate::sync::{Tasks, WakerList};
+use crate::sync::{TaskLeader, Tasks};
 use crate::trace::NodeTrace;
 
 pub(crate) type NodeEngine = Engine<'static, Backend, Memory, Choice>;
@@ -97,22 +97,6 @@ impl Drop for Wakes<'_> {
     }
 }
 
-/// A waiting task: its part, and what it waits for.
-pub(crate) type TaskKey = (Target, Awaited);
-
-/// What a task waits for. Tasks of one part that wait for the same thing count as one: only the last one is woken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Awaited {
-    Message,
-    Stream,
-    Ready,
-    Room,
-    /// A segment of a stream being read, from this node.
-    Segment(NodeId, StreamNo),
-    /// Room for a stream being written.
-    Writer(StreamNo),
-}
-
 /// State shared by the threads of a node.
 pub(crate) struct Shared {
     pub(crate) id: NodeId,
@@ -141,8 +125,8 @@ pub(crate) struct Shared {
     /// Rung when something is put into a pipe of a thread that waits for several.
     pub(crate) several: Doorbell,
     pub(crate) tasks: Tasks,
-    /// Tasks waiting for anything to happen at this node, since that may make room.
-    room_waiters: WakerList<TaskKey>,
+    pub(crate) task_leader: TaskLeader,
+    pub(super) waiters: Waiters,
     /// The progress thread, if there is one.
     pub(super) driver: OnceLock<Thread>,
     /// Held by the thread that sleeps on the node's bell.
@@ -240,7 +224,8 @@ impl Shared {
             bell,
             several: Doorbell::default(),
             tasks: Tasks::default(),
-            room_waiters: WakerList::default(),
+            task_leader: TaskLeader::default(),
+            waiters: Waiters::default(),
             driver: OnceLock::new(),
             leader: Mutex::new(()),
             off_duty: AtomicBool::new(false),
@@ -325,20 +310,6 @@ impl Shared {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers a task that waits for something in a pipe, for room (anything that happens at this node), or both. The task must
-    /// look once more afterwards.
-    pub(crate) fn register_waker(&self, pipe: Option<&Pipe>, room: bool, key: TaskKey, waker: &Waker) {
-        let pipe = pipe.map(|pipe| &pipe.tasks);
-        let mut unwatched = false;
-        for list in pipe.into_iter().chain(room.then_some(&self.room_waiters)) {
-            unwatched |= self.tasks.wait_on(list, key, waker.clone());
-        }
-        // A leader wakes a progress thread that is off duty when its wait ends.
-        if unwatched && !self.off_duty.load(Ordering::Relaxed) {
-            self.unpark_driver();
-        }
-    }
-
     /// Wakes the progress thread, which is needed now.
     pub(super) fn unpark_driver(&self) {
         if let Some(driver) = self.driver.get() {
@@ -386,6 +357,7 @@ impl Shared {
         }
         if worked > 0 {
             self.record_progress();
+            self.update_rows(engine);
         }
         worked
     }
@@ -398,7 +370,7 @@ impl Shared {
         self.productive_polls
             .store(self.productive_polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         // A task that waits for room looks once more under the engine's lock, so no fence is needed.
-        self.tasks.mark_due(&self.room_waiters);
+        self.tasks.mark_due(&self.waiters.room);
     }
 
     #[inline(always)]
@@ -438,7 +410,7 @@ impl Shared {
             self.record_progress();
         }
         // Released blocks make room as well, but do not count as something done.
-        self.full_rows.update(engine);
+        self.update_rows(engine);
         Turn { worked: progress.worked, next: progress.next, now }
     }
 

@@ -53,7 +53,7 @@ impl Oldest {
     pub(crate) fn may_be_due(&self, due: Due, after: u64) -> bool {
         self.time().is_some_and(|oldest| match due {
             Due::Past(now) => now.since(oldest) >= after,
-            Due::All | Due::Idle(_) => true,
+            Due::All | Due::Behind(_) | Due::Idle(_) => true,
         })
     }
 

@@ -5,6 +5,7 @@ mod device;
 mod inbox;
 mod known;
 mod lanes;
+mod leading;
 mod loan;
 mod message;
 mod pace;
@@ -80,9 +81,9 @@ const FREEING: Duration = Duration::from_secs(1);
 ///   room for copies, and so does a part whose pipe is full (`pipe_depth`, 64 unread deliveries).
 /// * A part that blocks in [`send`](Self::send) does not read meanwhile, and may be waiting for itself. A part that receives while
 ///   it sends should use [`send_or`](Self::send_or), or [`try_send`](Self::try_send) and [`wait`](Self::wait).
-/// * Each part packs into blocks of its own. If more parts of a node than `row_blocks` send to one node at a time, their blocks leave
-///   nearly empty to make room for each other, and messages cost many times as much. Let one part per thread send for all, and say in
-///   the message for whom, or raise `row_blocks` (and `memory_bytes`) to the number of parts that send.
+/// * Each part packs into blocks of its own. If more parts of a node than `row_blocks` send to one node at a time, they pack into one
+///   block together, and a message costs several times as much as one in a block of its part's own. Let one part per thread send for
+///   all, and say in the message for whom, or raise `row_blocks` (and `memory_bytes`) to the number of parts that send.
 pub struct Part<S: Share = Local> {
     pub(crate) node: Node,
     id: Target,
@@ -111,8 +112,8 @@ pub struct Part<S: Share = Local> {
     polled: Cell<bool>,
     /// Looks for something rare since the last one that polled.
     looks: Cell<u32>,
-    /// For a waiting task: how long it keeps polling before it sleeps.
-    polls_until: Cell<Option<Instant>>,
+    /// For a waiting task: since when it has been polling.
+    polls_since: Cell<Option<Instant>>,
     superstep: Superstep,
     /// Per node: how long messages are copied.
     copiers: Box<[Cell<Copier>]>,
@@ -246,7 +247,7 @@ impl<S: Share> Part<S> {
             idle: Cell::new(0),
             polled: Cell::new(false),
             looks: Cell::new(0),
-            polls_until: Cell::new(None),
+            polls_since: Cell::new(None),
             superstep: Superstep::default(),
             copiers: (0..nodes).map(|_| Cell::default()).collect(),
             loaned: Cell::new(None),

@@ -1,8 +1,9 @@
 //! Async calls of parts and streams: a call that finds nothing registers a waker, which is woken when something arrives.
 
 use std::future::poll_fn;
-use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::task::{Context, Poll};
+
+use pdbp_core::id::NodeId;
 
 use super::inbox::Source;
 use super::readiness::Interest;
@@ -10,8 +11,7 @@ use super::sending::{Long, Patience};
 use super::{Batch, HoldsPart, Message, Part, Ready, Segment, Share, StreamReader, StreamWriter, Target};
 use crate::config::Progress;
 use crate::error::{RecvError, SendError};
-use crate::node::Awaited;
-use crate::wake_fd::is_descriptor;
+use crate::node::{Awaited, Room};
 
 /// The error when a task would wait with nobody to wake it.
 trait NobodyPolls {
@@ -34,15 +34,21 @@ struct WakeOn {
     arrival: bool,
     /// Anything that happens at the node.
     progress: bool,
+    /// Room in the row to this node, if that is full.
+    row: Option<NodeId>,
 }
 
 impl WakeOn {
     const fn arrival(awaited: Awaited) -> Self {
-        Self { awaited, arrival: true, progress: false }
+        Self { awaited, arrival: true, progress: false, row: None }
+    }
+
+    const fn room(node: NodeId) -> Self {
+        Self { row: Some(node), ..Self::progress(Awaited::Room) }
     }
 
     const fn progress(awaited: Awaited) -> Self {
-        Self { awaited, arrival: false, progress: true }
+        Self { awaited, arrival: false, progress: true, row: None }
     }
 }
 
@@ -55,8 +61,8 @@ fn poll_until<T, S: Share, R, E: NobodyPolls>(
     attempt: impl FnMut(&mut T, bool) -> Result<Option<R>, E>,
 ) -> Poll<Result<R, E>> {
     let polled = poll_or_wait(waits, part, until, cx, attempt);
-    if polled.is_ready() {
-        part(waits).polls_until.set(None);
+    if polled.is_ready() && part(waits).polls_since.take().is_some() {
+        part(waits).resign();
     }
     polled
 }
@@ -68,23 +74,42 @@ fn poll_or_wait<T, S: Share, R, E: NobodyPolls>(
     cx: &mut Context<'_>,
     mut attempt: impl FnMut(&mut T, bool) -> Result<Option<R>, E>,
 ) -> Poll<Result<R, E>> {
-    if let Some(done) = attempt(waits, false).transpose() {
-        return Poll::Ready(done);
-    }
-    part(waits).advance_node();
+    part(waits).shared().tasks.wake();
     if let Some(done) = attempt(waits, false).transpose() {
         return Poll::Ready(done);
     }
     let this = part(waits);
-    if this.shared().settings.progress == Progress::Inline {
-        return Poll::Ready(Err(E::ERROR));
+    let is_inline = this.shared().settings.progress == Progress::Inline;
+    let is_led = !is_inline && this.is_led();
+    if !is_led {
+        this.advance_node();
+        if let Some(done) = attempt(waits, false).transpose() {
+            return Poll::Ready(done);
+        }
+        if is_inline {
+            return Poll::Ready(Err(E::ERROR));
+        }
+        if part(waits).keeps_polling(cx.waker()) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        part(waits).resign();
     }
-    if this.keeps_polling(cx.waker()) {
-        cx.waker().wake_by_ref();
+    let this = part(waits);
+    let pipe = this.pipe().ok().filter(|_| until.arrival);
+    let full = until.row.filter(|node| this.finds_full(*node));
+    let room = match until.progress {
+        false => Room::None,
+        true if full.is_some() => Room::InRow,
+        true => Room::Any,
+    };
+    this.shared().register_waker((pipe, room), (this.id, until.awaited), cx.waker(), is_led);
+    if let Some(node) = full
+        && this.finds_full(node)
+    {
+        this.share_blocks(node);
         return Poll::Pending;
     }
-    let pipe = this.pipe().ok().filter(|_| until.arrival);
-    this.shared().register_waker(pipe, until.progress, (this.id, until.awaited), cx.waker());
     match attempt(waits, true).transpose() {
         Some(done) => Poll::Ready(done),
         None => Poll::Pending,
@@ -178,6 +203,7 @@ impl<S: Share> Part<S> {
             awaited: Awaited::Ready,
             arrival: interest.wants_recv(),
             progress: interest.target().is_some(),
+            row: None,
         };
         poll_until(
             &mut &*self,
@@ -211,7 +237,7 @@ impl<S: Share> Part<S> {
         poll_until(
             &mut &*self,
             |part| part,
-            WakeOn::progress(Awaited::Room),
+            WakeOn::room(to.node()),
             cx,
             |part, last| {
                 if last {
@@ -299,33 +325,6 @@ impl<S: Share> Part<S> {
                 if last { part.unless_alone(look) } else { look() }
             },
         )
-    }
-
-    /// Submits what is packed, and lets the node make progress.
-    fn advance_node(&self) {
-        let mut engine = self.shared().engine();
-        self.flush_lanes(&mut engine);
-        self.poll_with(&mut engine);
-    }
-
-    /// Whether a waiting task should poll once more, after the other tasks of its executor, before it sleeps. It polls as long as a waiting
-    /// thread would, since waking takes longer than most answers.
-    fn keeps_polling(&self, waker: &Waker) -> bool {
-        let (shared, now) = (self.shared(), Instant::now());
-        let Some(until) = self.polls_until.get() else {
-            let until = now + shared.polling(now);
-            self.polls_until.set(Some(until));
-            return now < until;
-        };
-        if now >= until || !is_descriptor(waker) {
-            return now < until;
-        }
-        // A loop over descriptors yields between its polls, as a waiting thread does: what it waits for may need its processor.
-        let (now, was_long) = shared.yield_now(now);
-        if was_long {
-            self.polls_until.set(Some(now));
-        }
-        !was_long && now < until
     }
 }
 

@@ -34,7 +34,7 @@ impl<S: Share> Part<S> {
         let Some(cell) = self.stalled.get(node.index()) else { return false };
         let (stall, shared) = (cell.get(), self.shared());
         let is_over = match stall.row {
-            Some(_) => stall.row != shared.full_rows.generation(node),
+            Some(_) => !self.finds_full(node),
             // Something else is missing, and any event at this node may bring it.
             None => stall.turn != shared.productive_polls.load(Ordering::Relaxed),
         };
@@ -47,6 +47,12 @@ impl<S: Share> Part<S> {
         let tries = if is_watched { 0 } else { stall.tries.wrapping_add(1) };
         cell.set(Stall { polls, tries, ..stall });
         tries % RETRY != RETRY - 1
+    }
+
+    /// Whether the last attempt found the node's row full, and it has been so since.
+    pub(super) fn finds_full(&self, node: NodeId) -> bool {
+        let stall = self.stalled.get(node.index()).and_then(|cell| cell.get().row);
+        stall.is_some() && stall == self.shared().full_rows.generation(node)
     }
 
     /// Makes the next attempt to send to the node look for room, whether or not anything has happened.

@@ -9,6 +9,7 @@ mod ring;
 #[cfg(test)]
 mod ring_tests;
 mod stack;
+mod task_leader;
 mod tasks;
 
 pub(crate) use biased::{Owner, Visitor, Windowed};
@@ -16,6 +17,7 @@ pub(crate) use counted::{AnyThread, Chain, Count, Counted, Inner, Last, OneThrea
 use primitives::is_registered;
 pub(crate) use ring::Ring;
 pub(crate) use stack::Stack;
+pub(crate) use task_leader::TaskLeader;
 pub(crate) use tasks::{Tasks, WakerList};
 
 /// Sets up the process once, for all its clusters. [`Builder::start`](crate::Builder::start) calls it if nobody has.

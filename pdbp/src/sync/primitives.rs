@@ -4,7 +4,9 @@
 use std::sync::TryLockError;
 use std::sync::atomic::compiler_fence;
 
-pub(super) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering, fence};
+pub(super) use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+};
 pub(super) use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A cell without checks.

@@ -10,7 +10,14 @@ use super::primitives::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, Po
 pub(crate) struct WakerList<K> {
     /// Whether there are any.
     any: AtomicBool,
-    wakers: Mutex<Vec<(K, Waker)>>,
+    wakers: Mutex<Vec<Waiting<K>>>,
+}
+
+struct Waiting<K> {
+    key: K,
+    waker: Waker,
+    /// Whether another task polls for it.
+    is_led: bool,
 }
 
 impl<K> Default for WakerList<K> {
@@ -20,15 +27,20 @@ impl<K> Default for WakerList<K> {
 }
 
 impl<K: PartialEq> WakerList<K> {
-    /// Puts a waker in; returns the one it replaces. Must be followed by a fence and another look.
-    fn insert(&self, key: K, waker: Waker) -> Option<Waker> {
+    /// Puts one in; returns the one it replaces. Must be followed by a fence and another look.
+    fn insert(&self, waiting: Waiting<K>) -> Option<Waiting<K>> {
         let mut wakers = lock(&self.wakers);
-        if let Some((_, before)) = wakers.iter_mut().find(|(k, _)| *k == key) {
-            return Some(std::mem::replace(before, waker));
+        if let Some(before) = wakers.iter_mut().find(|before| before.key == waiting.key) {
+            return Some(std::mem::replace(before, waiting));
         }
-        wakers.push((key, waker));
+        wakers.push(waiting);
         self.any.store(true, Ordering::Relaxed);
         None
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.wakers).len()
     }
 }
 
@@ -58,14 +70,19 @@ impl Default for Tasks {
 
 impl Tasks {
     /// Registers a waiting task. What it waits for may have arrived just before, so the task must look once more. Returns whether
-    /// the progress thread must be woken to poll for it.
-    pub(crate) fn wait_on<K: PartialEq>(&self, list: &WakerList<K>, key: K, waker: Waker) -> bool {
-        let before = list.insert(key, waker);
-        let is_new = before.is_none();
-        if is_new {
-            self.waiting.fetch_add(1, Ordering::Relaxed);
-            self.registrations.fetch_add(1, Ordering::Relaxed);
-        }
+    /// the progress thread must be woken to poll for it: not if the task `is_led` by another one, which polls.
+    pub(crate) fn wait_on<K: PartialEq>(
+        &self,
+        list: &WakerList<K>,
+        key: K,
+        waker: Waker,
+        is_led: bool,
+    ) -> bool {
+        let before = list.insert(Waiting { key, waker, is_led });
+        self.waiting.fetch_add(before.is_none().into(), Ordering::Relaxed);
+        // Until now, nobody had to poll for it, or another task did.
+        let is_new = !is_led && before.as_ref().is_none_or(|before| before.is_led);
+        self.registrations.fetch_add(is_new.into(), Ordering::Relaxed);
         // Pairs with the fence before `mark_due`: either this task sees what has arrived, or `mark_due` sees the task. Also pairs
         // with the fence in `end_watch`.
         fence(Ordering::SeqCst);
@@ -113,20 +130,25 @@ impl Tasks {
         let mut wakers = lock(&list.wakers);
         list.any.store(false, Ordering::Relaxed);
         self.waiting.fetch_sub(wakers.len(), Ordering::Relaxed);
-        lock(&self.due).extend(wakers.drain(..).map(|(_, waker)| waker));
+        self.add_due(wakers.drain(..).map(|waiting| waiting.waker));
+    }
+
+    fn add_due(&self, wakers: impl Iterator<Item = Waker>) {
+        let mut due = lock(&self.due);
+        due.extend(wakers);
         // Pairs with the load in `wake`; for the thread that holds the engine's lock, that lock orders the two.
-        self.is_due.store(true, Ordering::Release);
+        self.is_due.store(true, Ordering::Relaxed);
     }
 
     /// Makes a task due that is on no list, and for which no thread polls: it waits for something rare, of which it may learn a few
     /// milliseconds late.
     pub(crate) fn make_due(&self, waker: Waker) {
-        lock(&self.due).push(waker);
-        // As in `drain`.
-        self.is_due.store(true, Ordering::Release);
+        self.add_due(std::iter::once(waker));
     }
 
     /// Wakes the tasks that are due. The caller must hold no lock and no borrow.
+    ///
+    /// A task that was woken helps: the thread that wakes it may lose its processor to it, and what the others send would not be packed together.
     #[inline]
     pub(crate) fn wake(&self) {
         if self.is_due.load(Ordering::Relaxed) {
@@ -136,15 +158,16 @@ impl Tasks {
 
     #[cold]
     fn wake_all(&self) {
-        if !self.is_due.swap(false, Ordering::AcqRel) {
-            return;
-        }
-        loop {
-            // The lock is not held while the waker runs.
-            let waker = lock(&self.due).pop();
-            let Some(waker) = waker else { return };
+        while let Some(waker) = self.next_due() {
             waker.wake();
         }
+    }
+
+    fn next_due(&self) -> Option<Waker> {
+        let mut due = lock(&self.due);
+        let waker = due.pop();
+        self.is_due.store(!due.is_empty(), Ordering::Relaxed);
+        waker
     }
 }
 

@@ -1,5 +1,6 @@
 //! Parts that wait in tasks, on minimal executors.
 
+mod crowd;
 mod descriptors;
 mod events;
 mod streams;
