@@ -174,7 +174,7 @@ fn what_is_left_to_a_leader_is_submitted_by_one_of_them() {
         let led = thread::spawn(move || {
             let (packed, leader) = &*other;
             *packed.lock().unwrap() += 1;
-            let is_led = leader.leave_packed(1);
+            let is_led = leader.leave_packed(1, || now);
             if !is_led {
                 *packed.lock().unwrap() = 0;
             }

@@ -110,7 +110,7 @@ fn run(shared: &Weak<Shared>, stop: &AtomicBool) {
         }
         // Another thread polls; only overdue blocks may need help.
         shared.poll();
-        let mut tick = match has_tasks || shared.task_leader.was_active() {
+        let mut tick = match has_tasks || shared.task_leader.was_active(Instant::now()) {
             true => TASKS_TICK,
             false if shared.crowded => CROWDED_TICK,
             false => TICK,

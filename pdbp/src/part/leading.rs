@@ -28,10 +28,14 @@ impl<S: Share> Part<S> {
     /// Whether another task polls for all. If so, submits what this part has packed into blocks of its own, and leaves the rest to that task.
     pub(super) fn is_led(&self) -> bool {
         let (shared, leader) = (self.shared(), &self.shared().task_leader);
+        // A few tasks that all poll find what has come sooner than if each is woken for it.
+        if shared.common.get().is_none() {
+            return false;
+        }
         let is_led = if self.in_common.get() {
-            leader.leave_packed(self.id.local())
+            leader.leave_packed(self.id.local(), Instant::now)
         } else {
-            leader.is_another(self.id.local())
+            leader.is_another(self.id.local(), Instant::now)
         };
         if is_led {
             self.in_common.set(false);

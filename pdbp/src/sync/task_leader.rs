@@ -1,7 +1,8 @@
 //! Which of the waiting tasks of a node polls for all of them.
 //!
-//! A task that waits looks again each time its executor comes back to it, for a while: waking a thread takes longer than most answers. If all
-//! tasks of a node did so, each would poll in each round of its executor. So one does, the *leader*, and the others are woken by its polls.
+//! A task that waits looks again each time its executor comes back to it, for a while: waking a thread takes longer than most answers. If many
+//! tasks of a node did so, each would poll in each round of its executor. So one does, the *leader*, and the others are woken by its polls. (A
+//! few all poll: that takes less than waking each of them.)
 //!
 //! The others also leave to it what they have packed into a common block (`node/common_lanes.rs`). It is submitted when the executor has come
 //! to the leader again, after the other tasks that could go on, so that one block takes the messages of all of them.
@@ -55,20 +56,19 @@ impl TaskLeader {
         now.duration_since(self.epoch).as_nanos() as u64
     }
 
-    /// Whether a task of another part than this one polls for all.
-    pub(crate) fn is_another(&self, part: u16) -> bool {
+    /// Whether a task of another part than this one polls for all. Asks for the time only if that matters.
+    pub(crate) fn is_another(&self, part: u16, now: impl FnOnce() -> Instant) -> bool {
         let leader = self.part.load(Ordering::Relaxed);
-        leader != NOBODY && leader != u32::from(part) && self.has_polled_within(LATE)
+        leader != NOBODY && leader != u32::from(part) && self.has_polled_within(LATE, now())
     }
 
-    fn has_polled_within(&self, time: Duration) -> bool {
-        self.nanos(Instant::now()).saturating_sub(self.polled.load(Ordering::Relaxed))
-            < time.as_nanos() as u64
+    fn has_polled_within(&self, time: Duration, now: Instant) -> bool {
+        self.nanos(now).saturating_sub(self.polled.load(Ordering::Relaxed)) < time.as_nanos() as u64
     }
 
     /// Whether a task has polled for all not long ago, and perhaps left others without a poller.
-    pub(crate) fn was_active(&self) -> bool {
-        self.has_polled_within(ACTIVE)
+    pub(crate) fn was_active(&self, now: Instant) -> bool {
+        self.has_polled_within(ACTIVE, now)
     }
 
     /// Whether the thread of the leader, which polls now, should yield: its executor has come back as if it had no other task that could go on,
@@ -88,14 +88,14 @@ impl TaskLeader {
 
     /// As [`is_another`](Self::is_another), for a part that has packed something. If it is another one, that will [submit](Self::take_packed)
     /// it, now or as it resigns.
-    pub(crate) fn leave_packed(&self, part: u16) -> bool {
-        if !self.is_another(part) {
+    pub(crate) fn leave_packed(&self, part: u16, now: impl Fn() -> Instant) -> bool {
+        if !self.is_another(part, &now) {
             return false;
         }
         self.has_packed.store(true, Ordering::Relaxed);
         // Pairs with that in `take_packed`: either this part sees that the leader has resigned, or the leader sees what was packed.
         fence(Ordering::SeqCst);
-        self.is_another(part)
+        self.is_another(part, now)
     }
 
     /// Whether others have left something that is to be submitted now.
