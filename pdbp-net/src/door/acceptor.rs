@@ -220,10 +220,10 @@ impl Acceptor {
             Verdict::Block
         } else {
             match (claim.purpose, self.shared.members.get(), &self.founding) {
-                (Purpose::Join, None, Some(founding)) => {
-                    founding.judge(claim.address(handshake.address()).ip())
+                (Purpose::Join, _, Some(founding)) => {
+                    founding.judge(claim.process, claim.address(handshake.address()))
                 }
-                (Purpose::Join, Some(members), _) => {
+                (Purpose::Join, Some(members), None) => {
                     members.judge_join(claim.address(handshake.address()).ip(), claim.role, Instant::now())
                 }
                 // This process is about to found a cluster, or to be let in to one.
@@ -276,7 +276,7 @@ impl Acceptor {
     fn enrol(&mut self, mut handshake: Handshake, claim: &Claim, slot: usize) {
         let address = claim.address(handshake.address());
         handshake.await_cluster(claim.process);
-        if let Some(members) = self.shared.members.get() {
+        if let (Some(members), None) = (self.shared.members.get(), &self.founding) {
             let now = Instant::now();
             if let Some(bytes) = members.give(claim.process, address, claim.role, now) {
                 handshake.send_roster(&bytes, now);
@@ -287,8 +287,7 @@ impl Acceptor {
             return self.drive(slot);
         }
         let Some(founding) = &mut self.founding else { return };
-        // A process that joins again has lost the connection by which it joined before, though its end may not have arrived here.
-        founding.strike(Some(claim.process));
+        // A process that joins again has given up or lost the connection by which it joined before, though its end may not have arrived here.
         let same = |other: &&mut Handshake| other.process() == Some(claim.process);
         self.handshakes.iter_mut().flatten().filter(same).for_each(Handshake::abandon);
         let told = founding.enrol(claim.process, address);

@@ -1,6 +1,6 @@
 //! A cluster being founded: the processes that have joined so far.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
@@ -47,28 +47,43 @@ impl Founding {
         self.nodes
     }
 
-    /// Decides whether a process that is reached at `address` may join.
-    pub(crate) fn judge(&self, address: IpAddr) -> Verdict {
-        let joined = self.roster.members.get(1..).unwrap_or(&[]);
+    /// Decides whether a process that is reached at `address` may join. It may do so again, since it gives up an attempt that is answered
+    /// late; once the cluster is complete, only if the others know its address.
+    pub(crate) fn judge(&self, process: Id, address: SocketAddr) -> Verdict {
+        let is_loopback = |address: SocketAddr| address.ip().is_loopback();
+        let mut joined = self.roster.members.iter().skip(1).flatten();
         if self.is_complete {
-            Verdict::Full
-        } else if joined.iter().flatten().any(|m| m.address.ip().is_loopback() != address.is_loopback()) {
+            if joined.any(|member| member.process == process && member.address == address) {
+                Verdict::Welcome
+            } else {
+                Verdict::Full
+            }
+        } else if joined
+            .any(|member| member.process != process && is_loopback(member.address) != is_loopback(address))
+        {
             Verdict::Loopback
         } else {
             Verdict::Welcome
         }
     }
 
-    /// Adds a process. If it is the last, returns the roster for each of them.
+    /// Adds a process, which may have joined before. If it is the last, returns the roster for each of them. Once the cluster is complete,
+    /// returns the roster for this one.
     pub(crate) fn enrol(&mut self, process: Id, address: SocketAddr) -> Vec<(Id, Vec<u8>)> {
-        let incarnation = self.roster.members.len() as u64;
-        self.roster.members.push(Some(Member { process, address, incarnation }));
-        self.update_count();
+        let was_complete = self.is_complete;
+        if !was_complete {
+            self.strike(Some(process));
+            let incarnation = self.roster.members.len() as u64;
+            self.roster.members.push(Some(Member { process, address, incarnation }));
+            self.update_count();
+        }
         if !self.is_complete {
             return Vec::new();
         }
         let others = self.roster.members.iter().zip(0u16..).skip(1);
-        others.filter_map(|(m, place)| Some((m.as_ref()?.process, self.roster.to_bytes(place, 0)))).collect()
+        let others = others.filter_map(|(member, place)| Some((member.as_ref()?.process, place)));
+        let told = others.filter(|(other, _)| !was_complete || *other == process);
+        told.map(|(other, place)| (other, self.roster.to_bytes(place, 0))).collect()
     }
 
     /// Removes a process that has gone again. Once the cluster is complete, its links will find out instead.

@@ -1,7 +1,7 @@
 //! Joining a cluster that another process founds, or has founded.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use super::encoding::{self, Encoding, Received};
@@ -76,6 +76,22 @@ pub(crate) fn join(
     let mut turns = named.cycle();
     let (mut hops, mut there) = (0, None);
     let (mut told, mut tried) = (false, 0u32);
+    // The same for all attempts: after one that is answered too late, others may have been told of it.
+    let mut kept: Option<(IpAddr, TcpListener)> = None;
+    let mut listen = |own: SocketAddr| {
+        let clone = |listener: &TcpListener| {
+            let cloned = listener.try_clone();
+            cloned.map_err(|error| StartError::Address { address: own.ip().to_string(), error })
+        };
+        if let Some((_, listener)) = kept.as_ref().filter(|(ip, _)| *ip == own.ip()) {
+            return clone(listener);
+        }
+        // Before the next one: both may be at the same address.
+        kept = None;
+        let listener = listen(own)?;
+        kept = Some((own.ip(), clone(&listener)?));
+        Ok(listener)
+    };
     loop {
         let address = there.take().or_else(|| turns.next().map(str::to_owned)).unwrap_or_default();
         // One that says nothing must not keep this process from the others: each has a second, then two, and so on.

@@ -13,11 +13,12 @@ use super::PER_ADDRESS;
 use super::greeting::{
     ANSWER, Answer, CLAIM, Claim, HELLO, Id, Initiator, Purpose, Responder, VERSION, Verdict,
 };
-use super::roster::{Member, ROSTER, Roster};
+use super::roster::{Member, Roster};
 use crate::token::Token;
 use crate::{Founder, LinkState, Net, NetError, Options, Refusal, Role, StartError};
 
 mod advertise;
+mod again;
 mod crowd;
 mod died;
 mod silent;
@@ -358,24 +359,6 @@ fn a_place_that_was_left_is_free_again() {
     nodes.sort_by_key(|net| net.capabilities().node.index());
     let numbers: Vec<_> = nodes.iter().map(|net| net.capabilities().node.index()).collect();
     assert_eq!(numbers, [0, 1, 2]);
-}
-
-/// Something between may have cut its first connection, of which the founder hears later or never.
-#[test]
-fn a_process_that_joins_again_has_one_place() {
-    let founder = Founder::new("127.0.0.1:0", 3, options()).unwrap();
-    let (token, address) = (options().token.unwrap(), founder.address());
-    let [mut first, mut second] = [(); 2].map(|()| {
-        let mut stream = dial(address);
-        assert!(greet(&mut stream, JOIN, &token).unwrap().is_welcome());
-        stream
-    });
-    assert!(is_closed(&mut first));
-    let other = std::thread::spawn(move || Net::join(&address.to_string(), None, &options()).unwrap());
-    let mut roster = [0; ROSTER];
-    second.read_exact(&mut roster).unwrap();
-    assert_eq!(founder.wait().unwrap().capabilities().nodes, 3);
-    other.join().unwrap();
 }
 
 /// Even if the primary does not poll for long, as long as the process that was given the place stays connected.
