@@ -181,7 +181,8 @@ fn a_slow_request_gets_408() {
         .find(|(_, answer)| !answer.is_empty())
         .unwrap();
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
-    assert_eq!(net.stats().door.too_slow, before + 1);
+    // The connections of the pair may have been too slow, too.
+    assert!(net.stats().door.too_slow > before);
 }
 
 /// The server at the address speaks HTTP, but is not PDBP.
