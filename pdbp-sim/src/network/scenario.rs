@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use pdbp_core::engine::Checksum;
 use pdbp_core::{Arrival, Routing, Transport};
 
 use super::cluster::Cluster;
@@ -65,13 +64,6 @@ impl Scenario {
         Self { setup, faults: Vec::new(), random_faults: 0, wrong: None }
     }
 
-    /// The seed that determines everything random.
-    #[must_use]
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.setup.seed = seed;
-        self
-    }
-
     /// Runs on a fabric of switches instead of wires: see [`Ground::Fabric`].
     ///
     /// ```
@@ -89,215 +81,11 @@ impl Scenario {
         self
     }
 
-    /// See [`Physics::latency`](super::Physics::latency).
-    #[must_use]
-    pub fn latency(mut self, nanos: u64) -> Self {
-        self.setup.physics.latency = nanos;
-        self
-    }
-
-    /// See [`Physics::jitter`](super::Physics::jitter).
-    #[must_use]
-    pub fn jitter(mut self, nanos: u64) -> Self {
-        self.setup.physics.jitter = nanos;
-        self
-    }
-
-    /// See [`Physics::rate`](super::Physics::rate).
-    #[must_use]
-    pub fn rate(mut self, bits_per_second: u64) -> Self {
-        self.setup.physics.rate = bits_per_second;
-        self
-    }
-
-    /// See [`Physics::host_rate`](super::Physics::host_rate).
-    #[must_use]
-    pub fn host_rate(mut self, bits_per_second: u64) -> Self {
-        self.setup.physics.host_rate = bits_per_second;
-        self
-    }
-
     pub(super) fn probability(&mut self, name: &'static str, share: f64) -> Probability {
         Probability::new(share).unwrap_or_else(|| {
             self.wrong = Some((name, share));
             Probability::NEVER
         })
-    }
-
-    /// The share of frames that are lost, from 0 to 1.
-    #[must_use]
-    pub fn loss(mut self, share: f64) -> Self {
-        self.setup.physics.loss = self.probability("loss", share);
-        self
-    }
-
-    /// The share of frames that later ones overtake, from 0 to 1.
-    #[must_use]
-    pub fn reorder(mut self, share: f64) -> Self {
-        self.setup.physics.reorder = self.probability("reorder", share);
-        self
-    }
-
-    /// See [`Physics::give_up`](super::Physics::give_up).
-    #[must_use]
-    pub fn give_up(mut self, nanos: u64) -> Self {
-        self.setup.physics.give_up = nanos;
-        self
-    }
-
-    /// See [`Setup::routing`].
-    #[must_use]
-    pub fn routing(mut self, routing: Routing) -> Self {
-        self.setup.routing = routing;
-        self
-    }
-
-    /// See [`Physics::crash_sight`](super::Physics::crash_sight).
-    #[must_use]
-    pub fn crash_sight(mut self, sight: CrashSight) -> Self {
-        self.setup.physics.crash_sight = sight;
-        self
-    }
-
-    /// How blocks arrive, on all links.
-    #[must_use]
-    pub fn arrival(mut self, arrival: Arrival) -> Self {
-        self.setup.physics.arrival = arrival;
-        self
-    }
-
-    /// Bytes of a block after its header.
-    #[must_use]
-    pub fn body(mut self, bytes: usize) -> Self {
-        self.setup.body = bytes;
-        self
-    }
-
-    /// Number of blocks of each node beyond those it needs.
-    #[must_use]
-    pub fn extra_blocks(mut self, blocks: u32) -> Self {
-        self.setup.extra = blocks;
-        self
-    }
-
-    /// See [`Setup::copies`].
-    #[must_use]
-    pub fn copies(mut self, blocks: u16) -> Self {
-        self.setup.copies = blocks;
-        self
-    }
-
-    /// Maximum number of deliveries that a host has not read.
-    #[must_use]
-    pub fn pipe(mut self, deliveries: usize) -> Self {
-        self.setup.pipe = deliveries;
-        self
-    }
-
-    /// The cost of a host's work.
-    #[must_use]
-    pub fn costs(mut self, costs: HostCosts) -> Self {
-        self.setup.costs = costs;
-        self
-    }
-
-    /// Whether blocks carry a checksum.
-    #[must_use]
-    pub fn checksum(mut self, checksum: Checksum) -> Self {
-        self.setup.checksum = checksum;
-        self
-    }
-
-    /// Nanoseconds of silence after which a node is declared down, or 0 for never: see
-    /// [`Config::lease`](pdbp_core::engine::Config::lease).
-    #[must_use]
-    pub fn lease(mut self, nanos: u64) -> Self {
-        self.setup.lease = nanos;
-        self
-    }
-
-    /// Which node sends what to which.
-    #[must_use]
-    pub fn traffic(mut self, traffic: Traffic) -> Self {
-        self.setup.traffic = traffic;
-        self
-    }
-
-    /// The share of messages replaced by the beginning of a stream, from 0 to 1.
-    #[must_use]
-    pub fn streams(mut self, share: f64) -> Self {
-        self.setup.mix.streams = self.probability("streams", share);
-        self
-    }
-
-    /// The share of messages that are commands, from 0 to 1.
-    #[must_use]
-    pub fn commands(mut self, share: f64) -> Self {
-        self.setup.mix.commands = self.probability("commands", share);
-        self
-    }
-
-    /// The share of messages that are longer than a block, from 0 to 1.
-    #[must_use]
-    pub fn long(mut self, share: f64) -> Self {
-        self.setup.mix.long = self.probability("long", share);
-        self
-    }
-
-    /// The share of messages that go to all parts of several nodes, from 0 to 1. Nodes then have two parts.
-    #[must_use]
-    pub fn sets(mut self, share: f64) -> Self {
-        self.setup.mix.sets = self.probability("sets", share);
-        self
-    }
-
-    /// The share of messages replaced by several adjacent ones of one length, from 0 to 1.
-    #[must_use]
-    pub fn trains(mut self, share: f64) -> Self {
-        self.setup.mix.trains = self.probability("trains", share);
-        self
-    }
-
-    /// See [`Mix::barriers`](super::Mix::barriers).
-    #[must_use]
-    pub fn barriers(mut self, every: u64) -> Self {
-        self.setup.mix.barriers = every;
-        self
-    }
-
-    /// See [`Mix::quiescence`](super::Mix::quiescence).
-    #[must_use]
-    pub fn quiescence(mut self, every: u64) -> Self {
-        self.setup.mix.quiescence = every;
-        self
-    }
-
-    /// See [`Mix::guests`](super::Mix::guests).
-    #[must_use]
-    pub fn guests(mut self, every: u64) -> Self {
-        self.setup.mix.guests = every;
-        self
-    }
-
-    /// See [`Mix::pipes`](super::Mix::pipes): a share from 0 to 1.
-    #[must_use]
-    pub fn pipes(mut self, share: f64) -> Self {
-        self.setup.mix.pipes = self.probability("pipes", share);
-        self
-    }
-
-    /// See [`Mix::supersteps`](super::Mix::supersteps).
-    #[must_use]
-    pub fn supersteps(mut self, every: u64) -> Self {
-        self.setup.mix.supersteps = every;
-        self
-    }
-
-    /// Maximum number of parts that an [`Actor`] of a node has at a time, for [`run_actors`](Self::run_actors).
-    #[must_use]
-    pub fn actor_parts(mut self, parts: u16) -> Self {
-        self.setup.actor_parts = parts;
-        self
     }
 
     /// Adds a fault, or its repair, at this time.
@@ -368,4 +156,97 @@ impl Scenario {
         cluster.settle()?;
         Ok(cluster)
     }
+}
+
+/// Generates setters from what they say of themselves, their names and arguments, and the places in the [`Setup`].
+macro_rules! setters {
+    ($($(#[$doc:meta])* $method:ident($value:ident: $type:ty) => $($field:ident).+;)*) => {
+        impl Scenario {
+            $(
+                $(#[$doc])*
+                #[must_use]
+                pub fn $method(mut self, $value: $type) -> Self {
+                    self.setup.$($field).+ = $value;
+                    self
+                }
+            )*
+        }
+    };
+}
+
+setters! {
+    /// The seed that determines everything random.
+    seed(seed: u64) => seed;
+    /// See [`Physics::latency`](super::Physics::latency).
+    latency(nanos: u64) => physics.latency;
+    /// See [`Physics::jitter`](super::Physics::jitter).
+    jitter(nanos: u64) => physics.jitter;
+    /// See [`Physics::rate`](super::Physics::rate).
+    rate(bits_per_second: u64) => physics.rate;
+    /// See [`Physics::give_up`](super::Physics::give_up).
+    give_up(nanos: u64) => physics.give_up;
+    /// See [`Setup::routing`].
+    routing(routing: Routing) => routing;
+    /// See [`Physics::crash_sight`](super::Physics::crash_sight).
+    crash_sight(sight: CrashSight) => physics.crash_sight;
+    /// How blocks arrive, on all links.
+    arrival(arrival: Arrival) => physics.arrival;
+    /// Bytes of a block after its header.
+    body(bytes: usize) => body;
+    /// See [`Setup::copies`].
+    copies(blocks: u16) => copies;
+    /// Maximum number of deliveries that a host has not read.
+    pipe(deliveries: usize) => pipe;
+    /// The cost of a host's work.
+    costs(costs: HostCosts) => costs;
+    /// Nanoseconds of silence after which a node is declared down, or 0 for never: see
+    /// [`Config::lease`](pdbp_core::engine::Config::lease).
+    lease(nanos: u64) => lease;
+    /// Which node sends what to which.
+    traffic(traffic: Traffic) => traffic;
+    /// See [`Mix::barriers`](super::Mix::barriers).
+    barriers(every: u64) => mix.barriers;
+    /// See [`Mix::quiescence`](super::Mix::quiescence).
+    quiescence(every: u64) => mix.quiescence;
+    /// See [`Mix::guests`](super::Mix::guests).
+    guests(every: u64) => mix.guests;
+    /// See [`Mix::supersteps`](super::Mix::supersteps).
+    supersteps(every: u64) => mix.supersteps;
+    /// Maximum number of parts that an [`Actor`] of a node has at a time, for [`run_actors`](Self::run_actors).
+    actor_parts(parts: u16) => actor_parts;
+}
+
+/// As `setters`, for shares from 0 to 1.
+macro_rules! shares {
+    ($($(#[$doc:meta])* $method:ident => $($field:ident).+;)*) => {
+        impl Scenario {
+            $(
+                $(#[$doc])*
+                #[must_use]
+                pub fn $method(mut self, share: f64) -> Self {
+                    self.setup.$($field).+ = self.probability(stringify!($method), share);
+                    self
+                }
+            )*
+        }
+    };
+}
+
+shares! {
+    /// The share of frames that are lost, from 0 to 1.
+    loss => physics.loss;
+    /// The share of frames that later ones overtake, from 0 to 1.
+    reorder => physics.reorder;
+    /// The share of messages replaced by the beginning of a stream, from 0 to 1.
+    streams => mix.streams;
+    /// The share of messages that are commands, from 0 to 1.
+    commands => mix.commands;
+    /// The share of messages that are longer than a block, from 0 to 1.
+    long => mix.long;
+    /// The share of messages that go to all parts of several nodes, from 0 to 1. Nodes then have two parts.
+    sets => mix.sets;
+    /// The share of messages replaced by several adjacent ones of one length, from 0 to 1.
+    trains => mix.trains;
+    /// See [`Mix::pipes`](super::Mix::pipes): a share from 0 to 1.
+    pipes => mix.pipes;
 }
