@@ -321,4 +321,4 @@ pub use large::{Large, LargeReader, LargeWriter};
 pub use pool::{Counts, Limits, Refusal, Refused, TaskError};
 pub use program::Program;
 pub use resources::{MOST_GPUS, NoResources, Resources};
-pub use scope::{Given, NewSub, Scope, Sub};
+pub use scope::{Given, Scope, Sub};

@@ -2,14 +2,13 @@
 
 use std::io;
 use std::marker::PhantomData;
-use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::job::New;
 use crate::kind::{self, Kind};
 use crate::large::{self, Large, LargeReader, LargeWriter, OfTask};
-use crate::resources::Resources;
-use crate::wire::{Assignment, Ending, Failure, Options, SubTask};
+use crate::wire::{Assignment, Ending, Failure, SubTask};
 
 /// The surroundings of a running task. Tasks that it adds exist if and only if its own result is taken: a run that fails, whose processor is lost,
 /// or that was a copy and came second, has added nothing.
@@ -64,7 +63,7 @@ impl<'a> Scope<'a> {
         self.attempt
     }
 
-    /// The numbers, from 0 on, of the node's GPUs assigned to the task while it runs: as many as it [needs](NewSub::needs).
+    /// The numbers, from 0 on, of the node's GPUs assigned to the task while it runs: as many as it [needs](New::needs).
     pub fn gpus(&self) -> impl Iterator<Item = u32> + use<> {
         let gpus = self.gpus;
         (0..u64::BITS).filter(move |number| gpus >> number & 1 == 1)
@@ -119,57 +118,12 @@ impl<'a> Scope<'a> {
     }
 
     /// Begins a task with options.
-    pub fn task(&mut self) -> NewSub<'_, 'a> {
-        NewSub { scope: self, options: Options::default(), needs: Resources::none(), after: Vec::new() }
+    pub fn task(&mut self) -> New<&mut Self, u16> {
+        New::of(self)
     }
 }
 
-/// A task that is about to be added, with options.
-#[must_use = "it is not added yet"]
-pub struct NewSub<'s, 'a> {
-    scope: &'s mut Scope<'a>,
-    options: Options,
-    needs: Resources,
-    after: Vec<u16>,
-}
-
-impl NewSub<'_, '_> {
-    /// Sets the priority: it goes out before tasks of lower priority. The default is 0.
-    pub fn priority(mut self, priority: i16) -> Self {
-        self.options.priority = priority;
-        self
-    }
-
-    /// Sets how often it is run again after a failure. The default is 0.
-    pub fn retries(mut self, retries: u16) -> Self {
-        self.options.retries = retries;
-        self
-    }
-
-    /// Sets the longest run.
-    pub fn limit(mut self, limit: Duration) -> Self {
-        self.options = self.options.with_limit(limit);
-        self
-    }
-
-    /// Never starts it a second time.
-    pub fn once(mut self) -> Self {
-        self.options.once = true;
-        self
-    }
-
-    /// Sets what it needs from its node while it runs.
-    pub fn needs(mut self, needs: Resources) -> Self {
-        self.needs = needs;
-        self
-    }
-
-    /// Does not copy it when it takes long.
-    pub fn exclusive(mut self) -> Self {
-        self.options.exclusive = true;
-        self
-    }
-
+impl New<&mut Scope<'_>, u16> {
     /// Runs it only when that task is over.
     pub fn after<T>(mut self, task: Sub<T>) -> Self {
         self.after.push(task.index);
@@ -187,7 +141,7 @@ impl NewSub<'_, '_> {
     }
 
     fn push<I, T>(self, kind: Kind<I, T>, input: &impl Serialize, join: Option<Vec<u16>>) -> Sub<T> {
-        let Self { scope, options, needs, after } = self;
+        let Self { job: scope, options, needs, after } = self;
         let index = u16::try_from(scope.tasks.len());
         match (index, kind::encode(input)) {
             (Ok(_), Ok(input)) => {

@@ -344,16 +344,17 @@ impl<O> Drop for Job<'_, O> {
     }
 }
 
-/// A task that is about to be added to a job, with options.
+/// A task that is about to be added to a job, or by a running task, with options.
 #[must_use = "it is not added yet"]
-pub struct New<J> {
+pub struct New<J, A = Handle<()>> {
     pub(crate) job: J,
     pub(crate) options: Options,
     pub(crate) needs: Resources,
-    after: Vec<Handle<()>>,
+    /// Tasks that must be over first.
+    pub(crate) after: Vec<A>,
 }
 
-impl<J> New<J> {
+impl<J, A> New<J, A> {
     pub(crate) fn of(job: J) -> Self {
         Self { job, options: Options::default(), needs: Resources::none(), after: Vec::new() }
     }
@@ -395,7 +396,9 @@ impl<J> New<J> {
         self.options.exclusive = true;
         self
     }
+}
 
+impl<J> New<J> {
     /// Runs it only when that task, which must be of the same job, is over.
     pub fn after<T>(mut self, task: &Handle<T>) -> Self {
         self.after.push(Handle::new(task.job, task.number));
