@@ -58,10 +58,16 @@ impl FullRows {
         }
     }
 
+    /// Whether any row may be full.
+    #[inline]
+    pub(super) fn are_any(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
     /// Called after each poll: a peer may have read something, or a reader released blocks. Returns whether any row has room again.
     #[inline]
     pub(super) fn update(&self, engine: &NodeEngine) -> bool {
-        self.any.load(Ordering::Relaxed) && self.scan(engine)
+        self.are_any() && self.scan(engine)
     }
 
     #[cold]

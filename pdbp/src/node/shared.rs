@@ -369,8 +369,7 @@ impl Shared {
         // count is lost.
         self.productive_polls
             .store(self.productive_polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        // A task that waits for room looks once more under the engine's lock, so no fence is needed.
-        self.tasks.mark_due(&self.waiters.room);
+        self.wake_waiters();
     }
 
     #[inline(always)]

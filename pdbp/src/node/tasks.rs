@@ -19,7 +19,7 @@ pub(crate) enum Room {
     None,
     /// Anything that happens at this node may make it.
     Any,
-    /// In a row that [was full](FullRows::mark_full).
+    /// In a row that [was full](super::full_rows::FullRows::mark_full).
     InRow,
 }
 
@@ -40,12 +40,22 @@ pub(crate) enum Awaited {
 #[derive(Default)]
 pub(super) struct Waiters {
     /// For anything to happen at this node, since that may make room.
-    pub(super) room: WakerList<TaskKey>,
+    room: WakerList<TaskKey>,
     /// For room in a row that was full.
     row: WakerList<TaskKey>,
 }
 
 impl Shared {
+    /// Wakes those that wait for anything to happen. No fence is needed, since they look once more under the engine's lock.
+    #[inline]
+    pub(super) fn wake_waiters(&self) {
+        self.tasks.mark_due(&self.waiters.room);
+        if !self.full_rows.are_any() {
+            // A task that had just found room when it was registered is still on this list.
+            self.tasks.mark_due(&self.waiters.row);
+        }
+    }
+
     #[inline]
     pub(super) fn update_rows(&self, engine: &NodeEngine) {
         if self.full_rows.update(engine) {
@@ -93,5 +103,25 @@ impl Shared {
     /// Whether several tasks wait for room in full rows.
     pub(crate) fn have_several_row_waiters(&self) -> bool {
         self.waiters.row.len() > 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Cluster, PartKind, Progress};
+
+    #[test]
+    fn a_task_that_found_room_as_it_was_registered_is_forgotten() {
+        let cluster = Cluster::builder().nodes(1).progress(Progress::Host).start().unwrap();
+        let node = &cluster.nodes()[0];
+        let part = node.register("part", PartKind::Cpu).unwrap();
+        let key = (part.id(), Awaited::Room);
+        node.shared.register_waker((None, Room::InRow), key, Waker::noop(), false);
+        assert!(node.shared.tasks.has_waiting());
+        part.send(part.id(), b"something happens").unwrap();
+        part.flush();
+        (0..10).for_each(|_| _ = node.poll());
+        assert!(!node.shared.tasks.has_waiting());
     }
 }
