@@ -134,7 +134,7 @@ impl Sizes {
     }
 }
 
-/// Why [`NodeMemory::allocate`](super::NodeMemory::allocate) has allocated nothing.
+/// Why `NodeMemory::allocate` has allocated nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SizesError {
