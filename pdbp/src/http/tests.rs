@@ -29,7 +29,7 @@ impl Site for TwoPages {
 }
 
 /// No time limits, and room for two.
-const PATIENT: Limits = Limits {
+pub(super) const PATIENT: Limits = Limits {
     clients: 2,
     per_address: usize::MAX,
     head: 8 << 10,

@@ -6,10 +6,10 @@
 //! polls, and stays out of the way if so. While a part sleeps as the leader, the progress thread sleeps too, and is woken when that
 //! part's wait has ended.
 //!
-//! Parts that wait as tasks do not poll after a while, or leave it to [one of them](crate::sync::TaskLeader). For them the progress thread is the leader, unless other threads poll [often](OFTEN): then
-//! it only checks every [`TASKS_TICK`] whether they still do. As the leader it would be woken for each block that a peer delivers,
-//! which takes the peer a system call and somebody a processor, though others poll anyway. A task that begins to wait wakes it,
-//! since that task was perhaps the one that polled.
+//! Parts that wait as tasks do not poll after a while, or leave it to [one of them](crate::sync::TaskLeader). For them the
+//! progress thread is the leader, unless other threads poll [often](OFTEN): then it only checks every [`TASKS_TICK`] whether they
+//! still do. As the leader it would be woken for each block that a peer delivers, which takes the peer a system call and somebody
+//! a processor, though others poll anyway. A task that begins to wait wakes it, since that task was perhaps the one that polled.
 
 use std::cell::Cell;
 use std::ptr;

@@ -7,24 +7,13 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use super::super::{Answer, Hosts, Limits, Request, Service, Site, Ticket};
 use super::*;
+use crate::http::tests::PATIENT;
 
-/// Longer than any test takes. A test that waits this long fails.
-const NEVER: Duration = Duration::from_secs(3600);
 /// Long enough for a loaded machine; a test that waits this long has failed.
 const SOON: Duration = Duration::from_secs(60);
 
 /// Room for one client, which may take its time.
-const ONE: Limits = Limits {
-    clients: 1,
-    per_address: usize::MAX,
-    head: 8 << 10,
-    request: NEVER,
-    pace: NEVER,
-    least: usize::MAX,
-    idle: None,
-    close: NEVER,
-    held: usize::MAX,
-};
+const ONE: Limits = Limits { clients: 1, ..PATIENT };
 
 struct Page;
 
