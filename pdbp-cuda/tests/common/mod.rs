@@ -9,9 +9,11 @@ pub(crate) fn build_stand_in(folder: &str, kernels: &[&str]) -> Option<PathBuf> 
         eprintln!("skipped: no compiler for the stand-in: c++: {e}");
         return None;
     }
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
+    let tests = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let folder = tests.join(folder);
     let home = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut build = Command::new(home.join("stand-in/build"));
+    build.env("CARGO_TARGET_DIR", tests.parent().unwrap());
     build.arg(&folder).args(kernels.iter().map(|file| home.join(file)));
     assert!(build.status().unwrap().success());
     Some(folder)
