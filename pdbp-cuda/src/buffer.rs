@@ -63,7 +63,7 @@ impl<D: Device> Buffer<D> {
         let (queue, bytes) = (device.queue()?, bytes.to_vec());
         // SAFETY: `InUse` holds the bytes, which are on the heap, and the memory until the event is over.
         let over = unsafe { device.copy_in(&queue, NonNull::from(&bytes[..]), &self.memory, at) }?;
-        InUse::new(over, (bytes, self.hold())).wait(device).map(drop)
+        InUse::new(over, (bytes, Arc::clone(&self.memory))).wait(device).map(drop)
     }
 
     /// Copies the contents from byte `at` on to the host, and waits until they have arrived. They travel through a copy, as in
@@ -75,7 +75,7 @@ impl<D: Device> Buffer<D> {
         let (queue, mut bytes) = (device.queue()?, vec![0; to.len()]);
         // SAFETY: as in `write`.
         let over = unsafe { device.copy_out(&queue, &self.memory, at, NonNull::from(&mut bytes[..])) }?;
-        if let Some((bytes, _)) = InUse::new(over, (bytes, self.hold())).wait(device)? {
+        if let Some((bytes, _)) = InUse::new(over, (bytes, Arc::clone(&self.memory))).wait(device)? {
             to.copy_from_slice(&bytes);
         }
         Ok(())
@@ -121,8 +121,8 @@ impl<D: Device> Buffer<D> {
         Arc::get_mut(&mut self.memory).is_some()
     }
 
-    pub(crate) fn hold(&self) -> Arc<D::Memory> {
-        Arc::clone(&self.memory)
+    pub(crate) fn shared(&self) -> &Arc<D::Memory> {
+        &self.memory
     }
 }
 
@@ -155,12 +155,8 @@ impl<D: Device> Slice<D> {
         SendBuffer(Bytes::inside(&self.memory, &self.range))
     }
 
-    pub(crate) fn memory(&self) -> &D::Memory {
+    pub(crate) fn shared(&self) -> &Arc<D::Memory> {
         &self.memory
-    }
-
-    pub(crate) fn hold(&self) -> Arc<D::Memory> {
-        Arc::clone(&self.memory)
     }
 
     /// The range of its memory.

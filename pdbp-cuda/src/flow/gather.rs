@@ -2,8 +2,7 @@
 
 use std::rc::Rc;
 
-use super::going::{self, Flow, State};
-use super::pipeline::{Direction, Loaded, Pipeline};
+use super::pipeline::{Direction, Pipeline};
 use super::{Copier, FlowError, NotStarted, Outgoing, Step, VacantBlock};
 use crate::buffer::Slice;
 use crate::device::{Device, DeviceError};
@@ -12,9 +11,6 @@ use crate::device::{Device, DeviceError};
 pub struct Gather<D: Device, B: VacantBlock> {
     pipeline: Pipeline<D, B>,
     source: Slice<D>,
-    /// The number of messages sent.
-    sent: usize,
-    state: State,
 }
 
 impl<D: Device, B: VacantBlock> Gather<D, B> {
@@ -31,7 +27,7 @@ impl<D: Device, B: VacantBlock> Gather<D, B> {
         after: Option<&D::Event>,
     ) -> Result<Self, NotStarted<Slice<D>>> {
         match Pipeline::new(copier, Direction::Out, block, after) {
-            Ok(pipeline) => Ok(Self { pipeline, source, sent: 0, state: State::Flowing }),
+            Ok(pipeline) => Ok(Self { pipeline, source }),
             Err(error) => Err(NotStarted { memory: source, error }),
         }
     }
@@ -42,72 +38,25 @@ impl<D: Device, B: VacantBlock> Gather<D, B> {
     /// # Errors
     /// See [`FlowError`]. The flow has then failed: messages that were laid out and not sent are not sent.
     pub fn poll<O: Outgoing<Block = B>>(&mut self, outlet: &mut O) -> Result<Step, FlowError<O::Error>> {
-        going::poll(self, |flow| flow.advance(outlet))
+        let Self { pipeline, source } = self;
+        pipeline.poll(outlet, (source.shared(), source.range()), |outlet, block| outlet.send(block))
     }
 
     /// The number of messages sent.
     pub fn sent(&self) -> usize {
-        self.sent
+        self.pipeline.messages()
     }
 
-    /// Whether a kernel or a copy is pending.
-    pub fn is_copying(&self) -> bool {
-        !self.pipeline.is_empty()
-    }
-
-    /// Waits until the oldest pending copy is over; returns at once if there is none.
+    /// Waits until the oldest pending copy is over. Returns whether a kernel or a copy was pending.
     ///
     /// # Errors
     /// The copy has failed; the next poll reports that, too.
-    pub fn wait_for_copy(&self) -> Result<(), DeviceError> {
-        self.pipeline.wait()
+    pub fn wait_for_copy(&self) -> Result<bool, DeviceError> {
+        self.pipeline.going.wait()
     }
 
     /// Ends the flow and returns the slice. Pending work is given up.
     pub fn into_slice(self) -> Slice<D> {
-        self.source.clone()
-    }
-
-    fn advance<O: Outgoing<Block = B>>(&mut self, outlet: &mut O) -> Result<Step, FlowError<O::Error>> {
-        let mut step = Step::Idle;
-        while let Some((block, messages)) = self.pipeline.unload()? {
-            outlet.send(block).map_err(FlowError::Link)?;
-            self.sent += messages;
-            step = Step::Moved;
-        }
-        while self.state == State::Flowing {
-            match self.pipeline.load(outlet, &self.source.hold(), self.source.range())? {
-                Loaded::Block => step = Step::Moved,
-                Loaded::Nothing => break,
-                Loaded::End => self.state = State::Ending,
-            }
-        }
-        Ok(if self.state == State::Ending && self.pipeline.is_empty() { Step::Done } else { step })
-    }
-}
-
-impl<D: Device, B: VacantBlock> Flow for Gather<D, B> {
-    type Device = D;
-
-    fn state(&mut self) -> &mut State {
-        &mut self.state
-    }
-
-    fn copier(&self) -> &Copier<D> {
-        self.pipeline.copier()
-    }
-
-    fn release(&mut self) {
-        self.pipeline.finish();
-    }
-
-    fn leave(&mut self) {
-        self.pipeline.leave();
-    }
-}
-
-impl<D: Device, B: VacantBlock> Drop for Gather<D, B> {
-    fn drop(&mut self) {
-        going::close(self);
+        self.source
     }
 }

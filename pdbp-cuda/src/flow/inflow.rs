@@ -1,19 +1,17 @@
 //! From a link to device memory.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use super::going::{self, Flow, State};
-use super::{Arrived, Copier, Flight, FlowError, HostBlock, Inlet, NotStarted, Step};
+use super::going::Going;
+use super::{Arrived, Copier, FlowError, HostBlock, Inlet, NotStarted, Step};
 use crate::buffer::{Awaited, Buffer, RecvBuffer};
-use crate::device::{Device, DeviceError, InUse};
+use crate::device::{Device, DeviceError};
 
 /// Receives into a buffer on the device, until the data ends. See [`flow`](crate::flow).
 pub struct Inflow<D: Device, B: HostBlock> {
-    copier: Rc<Copier<D>>,
-    /// `None` once the flow has ended.
-    queue: Option<D::Queue>,
+    going: Going<D, D::Queue, (B, Arc<D::Memory>)>,
     /// `None` once it has been taken back.
     buffer: Option<Buffer<D>>,
     /// The buffer, while a transport has its room.
@@ -26,8 +24,6 @@ pub struct Inflow<D: Device, B: HostBlock> {
     received: usize,
     /// Whether the flow ends when the room is full, and leaves the rest of the data to others.
     fills: bool,
-    flights: VecDeque<Flight<D, B>>,
-    state: State,
 }
 
 impl<D: Device, B: HostBlock> Inflow<D, B> {
@@ -47,23 +43,14 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
             let error = DeviceError::OutOfBounds { at, bytes, room: into.bytes() };
             return Err(NotStarted { memory: into, error });
         }
-        let queue = match copier.take_queue_after(after) {
-            Ok(queue) => Some(queue),
-            Err(error) => return Err(NotStarted { memory: into, error }),
-        };
-        let (copier, flights) = (Rc::clone(copier), VecDeque::with_capacity(copier.in_flight()));
-        Ok(Self {
-            copier,
-            queue,
-            buffer: Some(into),
-            awaited: None,
-            room,
-            copied: 0,
-            received: 0,
-            fills: false,
-            flights,
-            state: State::Flowing,
-        })
+        match copier.take_queue_after(after) {
+            Ok(queue) => {
+                let going = Going::new(copier, vec![queue], after, Copier::put_queue);
+                let (buffer, awaited) = (Some(into), None);
+                Ok(Self { going, buffer, awaited, room, copied: 0, received: 0, fills: false })
+            }
+            Err(error) => Err(NotStarted { memory: into, error }),
+        }
     }
 
     /// Makes the flow end when the room is full, if the data does not end before. Later data is left in the [`Inlet`].
@@ -79,12 +66,57 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
     /// # Errors
     /// See [`FlowError`]. The flow has then failed: the contents of the buffer are unknown.
     pub fn poll<I: Inlet<Block = B>>(&mut self, inlet: &mut I) -> Result<Step, FlowError<I::Error>> {
-        going::poll(self, |flow| flow.advance(inlet))
+        if !self.regain() {
+            return self.going.poll(|_| Ok(Step::Idle));
+        }
+        let Self { going, buffer, room, copied, received, fills, .. } = self;
+        going.poll(|going| {
+            let before = (*copied, *received);
+            while let Some((_, length)) = going.unload()? {
+                *received += length;
+            }
+            while !going.is_ending && going.has_room() {
+                let left = room.len() - *copied;
+                if *fills && left == 0 {
+                    going.is_ending = true;
+                    break;
+                }
+                let mut block = match inlet.poll_block(if *fills { left } else { usize::MAX }) {
+                    Ok(Arrived::Block(block)) => block,
+                    Ok(Arrived::Nothing) => break,
+                    Ok(Arrived::End) => {
+                        going.is_ending = true;
+                        break;
+                    }
+                    Err(e) => return Err(FlowError::Link(e)),
+                };
+                let from = block.place();
+                if from.len() > left {
+                    return Err(FlowError::TooLong { room: room.len() });
+                }
+                let (Some(buffer), Some(queue)) = (&buffer, going.queue()) else {
+                    return Err(FlowError::Ended);
+                };
+                if from.is_empty() {
+                    continue;
+                }
+                // SAFETY: `going` holds the block (`HostBlock`) and the memory until the event is over.
+                let event =
+                    unsafe { going.device().copy_in(queue, from, buffer.memory(), room.start + *copied) }?;
+                going.push(event, (block, Arc::clone(buffer.shared())), from.len());
+                *copied += from.len();
+            }
+            Ok(match () {
+                () if going.is_ending && going.is_empty() => Step::Done,
+                () if (*copied, *received) == before => Step::Idle,
+                () => Step::Moved,
+            })
+        })
     }
 
     /// The device.
     pub fn device(&self) -> &D {
-        self.copier.device()
+        self.going.device()
     }
 
     /// Lends a transport the room for `bytes` bytes that arrive by other means than blocks, instead of everything that the flow would
@@ -98,7 +130,7 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
             return Err(FlowError::TooLong { room: self.room.len() });
         }
         let room = self.room.start..self.room.start + bytes;
-        let fresh = self.state == State::Flowing && self.copied == 0;
+        let fresh = self.going.is_open() && self.copied == 0;
         let Some(buffer) = self.buffer.take_if(|_| fresh) else { return Err(FlowError::Ended) };
         match buffer.into_recv(room) {
             Ok((receiving, awaited)) => {
@@ -118,7 +150,7 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
             return Step::Idle;
         }
         (self.copied, self.received) = (bytes, bytes);
-        going::end(self);
+        self.going.end_with(bytes);
         Step::Done
     }
 
@@ -127,7 +159,7 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
     /// # Errors
     /// The device's error.
     pub fn mark(&self) -> Result<Option<D::Event>, DeviceError> {
-        self.queue.as_ref().map(|queue| self.copier.device().mark(queue)).transpose()
+        self.going.mark()
     }
 
     /// The number of bytes that have arrived in the buffer.
@@ -135,23 +167,18 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
         self.received
     }
 
-    /// Whether a copy is pending.
-    pub fn is_copying(&self) -> bool {
-        !self.flights.is_empty()
-    }
-
-    /// Waits until the oldest pending copy is over; returns at once if there is none.
+    /// Waits until the oldest pending copy is over. Returns whether a copy was pending.
     ///
     /// # Errors
     /// The copy has failed; the next poll reports that, too.
-    pub fn wait_for_copy(&self) -> Result<(), DeviceError> {
-        self.flights.front().map_or(Ok(()), |flight| self.copier.device().wait(flight.held.event()))
+    pub fn wait_for_copy(&self) -> Result<bool, DeviceError> {
+        self.going.wait()
     }
 
     /// Ends the flow and returns the buffer; `None` while copies into it are pending (try again later, or after [`Copier::settle`]), while
     /// a transport has it, and if it was returned before.
     pub fn take_buffer(&mut self) -> Option<Buffer<D>> {
-        going::close(self);
+        self.going.close();
         self.regain();
         self.buffer.take_if(|buffer| buffer.is_free())
     }
@@ -164,95 +191,5 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
             Some(Err(awaited)) => self.awaited = Some(awaited),
         }
         self.awaited.is_none()
-    }
-
-    fn advance<I: Inlet<Block = B>>(&mut self, inlet: &mut I) -> Result<Step, FlowError<I::Error>> {
-        if !self.regain() {
-            return Ok(Step::Idle);
-        }
-        let before = (self.copied, self.received);
-        self.let_go()?;
-        let ended = self.copy_more(inlet)?;
-        Ok(match () {
-            () if ended && self.flights.is_empty() => Step::Done,
-            () if (self.copied, self.received) == before => Step::Idle,
-            () => Step::Moved,
-        })
-    }
-
-    /// Releases blocks that were copied.
-    fn let_go(&mut self) -> Result<(), DeviceError> {
-        while let Some(flight) = self.flights.front_mut() {
-            let Some(_) = flight.held.poll(self.copier.device())? else { break };
-            self.received += self.flights.pop_front().map_or(0, |flight| flight.length);
-        }
-        Ok(())
-    }
-
-    /// Begins copies of new blocks. Returns whether the data has ended.
-    fn copy_more<I: Inlet<Block = B>>(&mut self, inlet: &mut I) -> Result<bool, FlowError<I::Error>> {
-        while self.state == State::Flowing && self.flights.len() < self.copier.in_flight() {
-            let left = self.room.len() - self.copied;
-            if self.fills && left == 0 {
-                self.state = State::Ending;
-                break;
-            }
-            match inlet.poll_block(if self.fills { left } else { usize::MAX }).map_err(FlowError::Link)? {
-                Arrived::Nothing => break,
-                Arrived::End => self.state = State::Ending,
-                Arrived::Block(block) => self.copy(block)?,
-            }
-        }
-        Ok(self.state == State::Ending)
-    }
-
-    fn copy<E>(&mut self, mut block: B) -> Result<(), FlowError<E>> {
-        let from = block.place();
-        let length = from.len();
-        if length > self.room.len() - self.copied {
-            return Err(FlowError::TooLong { room: self.room.len() });
-        }
-        let (Some(buffer), Some(queue)) = (&self.buffer, &self.queue) else { return Err(FlowError::Ended) };
-        if length == 0 {
-            return Ok(());
-        }
-        let at = self.room.start + self.copied;
-        // SAFETY: `InUse` holds the block (`HostBlock`) and the memory until the event is over.
-        let event = unsafe { self.copier.device().copy_in(queue, from, buffer.memory(), at) }?;
-        let held = InUse::new(event, (block, buffer.hold()));
-        self.flights.push_back(Flight { held, length });
-        self.copied += length;
-        Ok(())
-    }
-}
-
-impl<D: Device, B: HostBlock> Flow for Inflow<D, B> {
-    type Device = D;
-
-    fn state(&mut self) -> &mut State {
-        &mut self.state
-    }
-
-    fn copier(&self) -> &Copier<D> {
-        &self.copier
-    }
-
-    fn release(&mut self) {
-        // A queue on which nothing was copied may still wait for the event that the flow was to begin after.
-        if let Some(queue) = self.queue.take().filter(|_| self.copied > 0) {
-            self.copier.put_queue(queue);
-        }
-    }
-
-    fn leave(&mut self) {
-        // Not used again: it may wait for an event in the distant future.
-        self.queue = None;
-        self.flights.drain(..).for_each(|flight| self.copier.leave(flight.held));
-    }
-}
-
-impl<D: Device, B: HostBlock> Drop for Inflow<D, B> {
-    fn drop(&mut self) {
-        going::close(self);
     }
 }

@@ -44,7 +44,6 @@ mod tests;
 
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 pub use bundle::{Bundles, NoRoom, Outgoing, Pieces, Rows};
 pub use copier::Copier;
@@ -54,8 +53,8 @@ pub use lent::{Home, Lent};
 pub use outflow::Outflow;
 pub use scatter::Scatter;
 
+use crate::device::DeviceError;
 pub use crate::device::NotStarted;
-use crate::device::{Device, DeviceError, InUse};
 
 /// A block in host memory. Dropping it gives it back to where it came from.
 ///
@@ -196,9 +195,3 @@ impl<E: fmt::Display> fmt::Display for FlowError<E> {
 }
 
 impl<E: fmt::Debug + fmt::Display> std::error::Error for FlowError<E> {}
-
-/// A pending copy, and what it holds: the block at one end, and the memory at the other.
-struct Flight<D: Device, B> {
-    held: InUse<D, (B, Arc<D::Memory>)>,
-    length: usize,
-}

@@ -1,13 +1,13 @@
 //! Blocks of messages in flight between a memory and the host, each through its own staging area.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use super::bundle::{Listed, Pieces, entries};
-use super::{Arrived, Bundles, Copier, FlowError, HostBlock};
+use super::going::Going;
+use super::{Arrived, Bundles, Copier, FlowError, HostBlock, Step};
 use crate::device::{Device, DeviceError, DeviceMemory as _, InUse, PieceTable as _};
 
 /// The resources that one block after the other uses: a queue, on which its kernel and its copy run in order, and a staging area.
@@ -26,40 +26,19 @@ pub(super) enum Direction {
     Into,
 }
 
-/// Blocks in flight, in order.
+/// A flow of messages.
 pub(super) struct Pipeline<D: Device, B: HostBlock> {
-    copier: Rc<Copier<D>>,
+    pub(super) going: Going<D, Stage<D>, Used<D, B>>,
     direction: Direction,
-    idle: Vec<Stage<D>>,
-    in_flight: VecDeque<Transfer<D, B>>,
-}
-
-struct Transfer<D: Device, B> {
-    load: Load<D, B>,
+    /// The number of messages that have reached their places.
     messages: usize,
 }
 
-enum Load<D: Device, B> {
-    Moving(InUse<D, Used<D, B>>),
-    /// Its messages have no bytes. `None` once it is unloaded.
-    Ready(Option<Used<D, B>>),
-}
-
 /// The resources that a block's kernel and copy use.
-struct Used<D: Device, B> {
+pub(super) struct Used<D: Device, B> {
     stage: Stage<D>,
     block: B,
-    _memory: Arc<D::Memory>,
-}
-
-/// The result of [`Pipeline::load`].
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Loaded {
-    Block,
-    /// No block is available now, or no stage.
-    Nothing,
-    /// Nothing more will come.
-    End,
+    memory: Arc<D::Memory>,
 }
 
 impl<D: Device> Stage<D> {
@@ -113,114 +92,83 @@ impl<D: Device, B: HostBlock> Pipeline<D, B> {
         block: usize,
         after: Option<&D::Event>,
     ) -> Result<Self, DeviceError> {
-        let mut pipeline =
-            Self { copier: Rc::clone(copier), direction, idle: Vec::new(), in_flight: VecDeque::new() };
+        let mut stages = Vec::new();
         for _ in 0..copier.in_flight() {
             let stage = copier.take_stage(block.max(1))?;
             if let Some(after) = after {
                 copier.device().order(&stage.queue, after)?;
             }
-            pipeline.idle.push(stage);
+            stages.push(stage);
         }
-        Ok(pipeline)
+        Ok(Self { going: Going::new(copier, stages, after, Copier::put_stage), direction, messages: 0 })
     }
 
-    pub(super) fn copier(&self) -> &Copier<D> {
-        &self.copier
+    /// The number of messages that have reached their places.
+    pub(super) fn messages(&self) -> usize {
+        self.messages
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.in_flight.is_empty()
-    }
-
-    /// Waits for the oldest block.
-    pub(super) fn wait(&self) -> Result<(), DeviceError> {
-        match self.in_flight.front() {
-            Some(Transfer { load: Load::Moving(held), .. }) => self.copier.device().wait(held.event()),
-            _ => Ok(()),
-        }
-    }
-
-    /// Returns the oldest block, if its work is over, and the number of its messages.
-    pub(super) fn unload(&mut self) -> Result<Option<(B, usize)>, DeviceError> {
-        let Some(front) = self.in_flight.front_mut() else { return Ok(None) };
-        let load = match &mut front.load {
-            Load::Moving(held) => held.poll(self.copier.device())?,
-            Load::Ready(load) => load.take(),
-        };
-        let Some(Used { stage, block, .. }) = load else { return Ok(None) };
-        self.idle.push(stage);
-        let messages = self.in_flight.pop_front().map_or(0, |in_flight| in_flight.messages);
-        Ok(Some((block, messages)))
-    }
-
-    /// Begins with the next block, whose messages lie in that window of the memory.
-    pub(super) fn load<I: Bundles<Block = B>>(
+    /// Advances the flow: hands on the blocks whose work is over, and begins with new ones, whose messages lie in that window of the
+    /// memory.
+    pub(super) fn poll<I: Bundles<Block = B>>(
         &mut self,
         bundles: &mut I,
-        memory: &Arc<D::Memory>,
-        window: Range<usize>,
-    ) -> Result<Loaded, FlowError<I::Error>> {
-        let Some(mut stage) = self.idle.pop() else { return Ok(Loaded::Nothing) };
-        let mut pieces = Pieces::new(stage.table.pieces(), window);
-        let block = match bundles.poll_bundle(&mut pieces).map_err(FlowError::Link)? {
-            Arrived::Block(block) => block,
-            other => {
-                self.idle.push(stage);
-                return Ok(if let Arrived::End = other { Loaded::End } else { Loaded::Nothing });
+        (memory, window): (&Arc<D::Memory>, Range<usize>),
+        mut hand_on: impl FnMut(&mut I, B) -> Result<(), I::Error>,
+    ) -> Result<Step, FlowError<I::Error>> {
+        let Self { going, direction, messages } = self;
+        going.poll(|going| {
+            let mut step = Step::Idle;
+            while let Some((Used { stage, block, .. }, count)) = going.unload()? {
+                going.idle.push(stage);
+                hand_on(bundles, block).map_err(FlowError::Link)?;
+                *messages += count;
+                step = Step::Moved;
             }
-        };
-        let listed = pieces.finish()?;
-        self.begin(stage, block, memory, listed)?;
-        Ok(Loaded::Block)
+            while !going.is_ending
+                && let Some(mut stage) = going.idle.pop()
+            {
+                let mut pieces = Pieces::new(stage.table.pieces(), window.clone());
+                let arrived = bundles.poll_bundle(&mut pieces).map_err(FlowError::Link)?;
+                let Arrived::Block(block) = arrived else {
+                    going.idle.push(stage);
+                    going.is_ending = matches!(arrived, Arrived::End);
+                    break;
+                };
+                let listed = pieces.finish()?;
+                begin(going, *direction, Used { stage, block, memory: Arc::clone(memory) }, listed)?;
+                step = Step::Moved;
+            }
+            Ok(if going.is_ending && going.is_empty() { Step::Done } else { step })
+        })
     }
+}
 
-    fn begin(
-        &mut self,
-        stage: Stage<D>,
-        mut block: B,
-        memory: &Arc<D::Memory>,
-        Listed { count, messages, span }: Listed,
-    ) -> Result<(), DeviceError> {
-        let used = |stage, block| Used { stage, block, _memory: Arc::clone(memory) };
-        let Some(span) = span else {
-            self.in_flight.push_back(Transfer { load: Load::Ready(Some(used(stage, block))), messages });
-            return Ok(());
-        };
-        let place = part_of(block.place(), &span)?;
-        // SAFETY: `InUse` holds block (`HostBlock`), memory and stage until the last event is over, and the host writes a stage's table
-        // only when the stage is idle. The place lies in the block.
-        let run =
-            unsafe { stage.run(self.copier.device(), self.direction, (count, span.start), place, memory) };
-        let held = |event| InUse::new(event, used(stage, block));
-        match run {
-            Ok(event) => {
-                self.in_flight.push_back(Transfer { load: Load::Moving(held(event)), messages });
-                Ok(())
+/// Begins with a block.
+fn begin<D: Device, B: HostBlock>(
+    going: &mut Going<D, Stage<D>, Used<D, B>>,
+    direction: Direction,
+    mut used: Used<D, B>,
+    Listed { count, messages, span }: Listed,
+) -> Result<(), DeviceError> {
+    let Some(span) = span else {
+        going.push_ready(used, messages);
+        return Ok(());
+    };
+    let place = part_of(used.block.place(), &span)?;
+    // SAFETY: `InUse` holds block (`HostBlock`), memory and stage until the last event is over, and the host writes a stage's table
+    // only when the stage is idle. The place lies in the block.
+    let run = unsafe { used.stage.run(going.device(), direction, (count, span.start), place, &used.memory) };
+    match run {
+        Ok(event) => going.push(event, used, messages),
+        Err((e, pending)) => {
+            if let Some(pending) = pending {
+                going.copier().leave(InUse::new(pending, used));
             }
-            Err((e, pending)) => {
-                if let Some(pending) = pending {
-                    self.copier.leave(held(pending));
-                }
-                Err(e)
-            }
+            return Err(e);
         }
     }
-
-    /// Gives the stages back when nothing is pending.
-    pub(super) fn finish(&mut self) {
-        self.idle.drain(..).for_each(|stage| self.copier.put_stage(stage));
-    }
-
-    /// Leaves pending work to the copier. Its stages are not used again: their queues may wait for an event in the distant future.
-    pub(super) fn leave(&mut self) {
-        self.idle.clear();
-        for in_flight in self.in_flight.drain(..) {
-            if let Load::Moving(held) = in_flight.load {
-                self.copier.leave(held);
-            }
-        }
-    }
+    Ok(())
 }
 
 /// Returns some bytes of a block.

@@ -2,8 +2,7 @@
 
 use std::rc::Rc;
 
-use super::going::{self, Flow, State};
-use super::pipeline::{Direction, Loaded, Pipeline};
+use super::pipeline::{Direction, Pipeline};
 use super::{Bundles, Copier, FlowError, HostBlock, NotStarted, Step};
 use crate::buffer::Buffer;
 use crate::device::{Device, DeviceError};
@@ -13,9 +12,6 @@ pub struct Scatter<D: Device, B: HostBlock> {
     pipeline: Pipeline<D, B>,
     /// `None` once it has been taken back.
     buffer: Option<Buffer<D>>,
-    /// The number of messages that have arrived in the buffer.
-    received: usize,
-    state: State,
 }
 
 impl<D: Device, B: HostBlock> Scatter<D, B> {
@@ -31,7 +27,7 @@ impl<D: Device, B: HostBlock> Scatter<D, B> {
         after: Option<&D::Event>,
     ) -> Result<Self, NotStarted<Buffer<D>>> {
         match Pipeline::new(copier, Direction::Into, block, after) {
-            Ok(pipeline) => Ok(Self { pipeline, buffer: Some(into), received: 0, state: State::Flowing }),
+            Ok(pipeline) => Ok(Self { pipeline, buffer: Some(into) }),
             Err(error) => Err(NotStarted { memory: into, error }),
         }
     }
@@ -43,74 +39,33 @@ impl<D: Device, B: HostBlock> Scatter<D, B> {
     /// See [`FlowError`]. The flow has then failed: the contents of the buffer beyond [`received`](Self::received) messages are
     /// unknown.
     pub fn poll<I: Bundles<Block = B>>(&mut self, inlet: &mut I) -> Result<Step, FlowError<I::Error>> {
-        going::poll(self, |flow| flow.advance(inlet))
+        let Self { pipeline, buffer } = self;
+        let Some(buffer) = buffer else { return pipeline.going.poll(|_| Err(FlowError::Ended)) };
+        pipeline.poll(inlet, (buffer.shared(), 0..buffer.bytes()), |_, _| Ok(()))
     }
 
     /// The number of messages that have arrived in the buffer, in the order in which their blocks were given.
     pub fn received(&self) -> usize {
-        self.received
+        self.pipeline.messages()
     }
 
     /// Whether a copy or a kernel is pending.
     pub fn is_copying(&self) -> bool {
-        !self.pipeline.is_empty()
+        !self.pipeline.going.is_empty()
     }
 
-    /// Waits until the oldest pending kernel is over; returns at once if there is none.
+    /// Waits until the oldest pending kernel is over. Returns whether a copy or a kernel was pending.
     ///
     /// # Errors
     /// The kernel has failed; the next poll reports that, too.
-    pub fn wait_for_copy(&self) -> Result<(), DeviceError> {
-        self.pipeline.wait()
+    pub fn wait_for_copy(&self) -> Result<bool, DeviceError> {
+        self.pipeline.going.wait()
     }
 
     /// Ends the flow and returns the buffer; `None` while work on it is pending (try again later, or after [`Copier::settle`]),
     /// and if it was returned before.
     pub fn take_buffer(&mut self) -> Option<Buffer<D>> {
-        going::close(self);
+        self.pipeline.going.close();
         self.buffer.take_if(|buffer| buffer.is_free())
-    }
-
-    fn advance<I: Bundles<Block = B>>(&mut self, inlet: &mut I) -> Result<Step, FlowError<I::Error>> {
-        let mut step = Step::Idle;
-        while let Some((_, messages)) = self.pipeline.unload()? {
-            self.received += messages;
-            step = Step::Moved;
-        }
-        while self.state == State::Flowing {
-            let Some(buffer) = &self.buffer else { return Err(FlowError::Ended) };
-            match self.pipeline.load(inlet, &buffer.hold(), 0..buffer.bytes())? {
-                Loaded::Block => step = Step::Moved,
-                Loaded::Nothing => break,
-                Loaded::End => self.state = State::Ending,
-            }
-        }
-        Ok(if self.state == State::Ending && self.pipeline.is_empty() { Step::Done } else { step })
-    }
-}
-
-impl<D: Device, B: HostBlock> Flow for Scatter<D, B> {
-    type Device = D;
-
-    fn state(&mut self) -> &mut State {
-        &mut self.state
-    }
-
-    fn copier(&self) -> &Copier<D> {
-        self.pipeline.copier()
-    }
-
-    fn release(&mut self) {
-        self.pipeline.finish();
-    }
-
-    fn leave(&mut self) {
-        self.pipeline.leave();
-    }
-}
-
-impl<D: Device, B: HostBlock> Drop for Scatter<D, B> {
-    fn drop(&mut self) {
-        going::close(self);
     }
 }

@@ -20,7 +20,7 @@ fn pass_time<D: Device>(clock: &Clock, link: &End, into: Option<&Inflow<D, Block
     if let Some(next) = link.next_arrival() {
         clock.advance_to(next);
     }
-    into.map_or(Ok(()), Inflow::wait_for_copy).unwrap();
+    into.map_or(Ok(false), Inflow::wait_for_copy).unwrap();
 }
 
 /// From the host into a buffer.

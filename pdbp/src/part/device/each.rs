@@ -233,8 +233,8 @@ impl<P: HoldsPart + Clone, D: Device> Steps for DeviceSendEach<P, D> {
         self.poll()
     }
 
-    fn wait_for_copy(&self) -> Option<Result<(), DeviceError>> {
-        self.flow.is_copying().then(|| self.flow.wait_for_copy())
+    fn wait_for_copy(&self) -> Result<bool, DeviceError> {
+        self.flow.wait_for_copy()
     }
 
     fn missing(&self) -> (Vec<NodeId>, &'static str) {

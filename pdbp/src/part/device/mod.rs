@@ -293,8 +293,8 @@ trait Steps {
 
     fn step(&mut self) -> Result<Step, FlowError<Self::Error>>;
 
-    /// Waits for the device to complete what is in flight; `None` if nothing is.
-    fn wait_for_copy(&self) -> Option<Result<(), DeviceError>>;
+    /// Waits for the device to complete the oldest of what is in flight. Returns whether anything was.
+    fn wait_for_copy(&self) -> Result<bool, DeviceError>;
 
     /// Whether nothing wakes the waiter when it can go on.
     fn is_silent(&self) -> bool {
@@ -324,7 +324,7 @@ fn wait<S: Steps>(
             Step::Done => return Ok(()),
             Step::Moved => waiter.made_progress(&part.node),
             // The next step reports a failure.
-            Step::Idle if steps.wait_for_copy().is_some() => {}
+            Step::Idle if steps.wait_for_copy() != Ok(false) => {}
             Step::Idle if waiter.is_over() => {
                 let (peers, missing) = steps.missing();
                 return Err(FlowError::Link(waiter.failure(peers, missing).into()));
@@ -345,8 +345,8 @@ impl<P: HoldsPart + Clone, D: Device> Steps for DeviceSend<P, D> {
         self.poll()
     }
 
-    fn wait_for_copy(&self) -> Option<Result<(), DeviceError>> {
-        self.flow.is_copying().then(|| self.flow.wait_for_copy())
+    fn wait_for_copy(&self) -> Result<bool, DeviceError> {
+        self.flow.wait_for_copy()
     }
 
     fn is_silent(&self) -> bool {
@@ -365,8 +365,8 @@ impl<P: HoldsPart + Clone, D: Device> Steps for DeviceRecv<P, D> {
         self.poll()
     }
 
-    fn wait_for_copy(&self) -> Option<Result<(), DeviceError>> {
-        self.flow.is_copying().then(|| self.flow.wait_for_copy())
+    fn wait_for_copy(&self) -> Result<bool, DeviceError> {
+        self.flow.wait_for_copy()
     }
 
     fn is_silent(&self) -> bool {

@@ -445,3 +445,17 @@ fn flows_one_after_the_other_use_the_same_staging_areas() {
     rig.check_arrived(SMALL.messages);
     rig.check_quiet();
 }
+
+#[test]
+fn a_flow_without_messages_leaves_no_stage_that_waits_to_the_next() {
+    let mut rig = Small { messages: 15, ..SMALL }.rig();
+    let source = rig.out.take().unwrap().into_slice();
+    let late = rig.devices[0].work(Duration::from_secs(1));
+    let mut empty = Gather::new(&rig.copiers[0], source.clone(), SMALL.block, Some(&late)).unwrap();
+    assert_eq!(empty.poll(&mut Packer::new(&rig.link, Vec::new())), Ok(Step::Done));
+    rig.out = Some(Gather::new(&rig.copiers[0], source, SMALL.block, None).unwrap());
+    assert_eq!(rig.run(), [Ok(()), Ok(())]);
+    assert!(rig.clock.now() < Duration::from_millis(1));
+    rig.check_arrived(15);
+    rig.check_quiet();
+}
