@@ -28,7 +28,7 @@ impl fmt::Display for BackendError {
 impl Error for BackendError {}
 
 /// A transport, with further information about it.
-trait Carrier: Transport<Error = BackendError> + Send {
+pub(crate) trait Carrier: Transport<Error = BackendError> + Send {
     /// Statistics of its links, if it uses sockets.
     #[cfg(feature = "net")]
     #[cfg_attr(not(feature = "metrics"), allow(dead_code))]
@@ -47,7 +47,7 @@ where
     }
 }
 
-impl Carrier for Traced<Backend> {
+impl Carrier for Traced {
     #[cfg(feature = "net")]
     fn links(&self) -> Option<pdbp_net::Stats> {
         self.inner().links()
@@ -98,12 +98,17 @@ impl Backend {
         T: Transport + Send + 'static,
         T::Error: Send + Sync + 'static,
     {
+        let erased = Erased(
+            transport,
+            #[cfg(feature = "net")]
+            |_| None,
+        );
+        Self::of(Box::new(erased), bell)
+    }
+
+    fn of(transport: Box<dyn Carrier>, bell: Arc<dyn Bell>) -> Self {
         Self {
-            transport: Box::new(Erased(
-                transport,
-                #[cfg(feature = "net")]
-                |_| None,
-            )),
+            transport,
             bell,
             crowded: false,
             generation: None,
@@ -120,17 +125,8 @@ impl Backend {
     pub(crate) fn over_sockets(end: pdbp_net::Net) -> Self {
         let (bell, crowded) = (end.bell(), end.is_crowded());
         let (generation, founds) = (end.is_open().then(|| end.generation()), end.has_founded());
-        Self {
-            transport: Box::new(Erased(end, |end| Some(end.stats()))),
-            bell,
-            crowded,
-            generation,
-            founds,
-            #[cfg(feature = "mpi")]
-            direct: None,
-            #[cfg(feature = "rapidio")]
-            fabric: None,
-        }
+        let erased = Erased(end, |end: &pdbp_net::Net| Some(end.stats()));
+        Self { crowded, generation, founds, ..Self::of(Box::new(erased), bell) }
     }
 
     /// Statistics of its links, if it uses sockets.
@@ -150,19 +146,7 @@ impl Backend {
 
     /// Traces what the transport does.
     pub(crate) fn traced(self, ring: Arc<Ring>) -> Self {
-        let (bell, crowded) = (Arc::clone(&self.bell), self.crowded);
-        let (generation, founds) = (self.generation, self.founds);
-        Self {
-            #[cfg(feature = "mpi")]
-            direct: self.direct.clone(),
-            #[cfg(feature = "rapidio")]
-            fabric: self.fabric.clone(),
-            transport: Box::new(Traced::new(self, ring)),
-            bell,
-            crowded,
-            generation,
-            founds,
-        }
+        Self { transport: Box::new(Traced::new(self.transport, ring)), ..self }
     }
 
     /// Sets whether this host has more nodes than processors. If so, a node that finds nothing to do yields, since what it waits

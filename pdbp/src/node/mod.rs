@@ -27,6 +27,7 @@ use pdbp_core::pipe::PipeKind;
 use pdbp_core::tables::PartKind;
 use pdbp_core::umb::{BlockMemory, Space};
 
+pub(crate) use backend::Carrier;
 #[cfg(feature = "mpi")]
 pub(crate) use backend::Direct;
 pub use backend::{Backend, BackendError};

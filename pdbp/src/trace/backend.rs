@@ -8,21 +8,22 @@ use pdbp_core::{Capabilities, Completion, Op, Refused, Transport};
 
 use super::Ring;
 use super::record::{Block, TraceEvent};
+use crate::node::{BackendError, Carrier};
 
 /// Records the blocks that a transport takes and returns.
-pub(crate) struct Traced<T> {
-    inner: T,
+pub(crate) struct Traced {
+    inner: Box<dyn Carrier>,
     ring: Arc<Ring>,
 }
 
-impl<T> Traced<T> {
-    pub(crate) fn new(inner: T, ring: Arc<Ring>) -> Self {
+impl Traced {
+    pub(crate) fn new(inner: Box<dyn Carrier>, ring: Arc<Ring>) -> Self {
         Self { inner, ring }
     }
 
     #[cfg(feature = "net")]
-    pub(crate) fn inner(&self) -> &T {
-        &self.inner
+    pub(crate) fn inner(&self) -> &dyn Carrier {
+        &*self.inner
     }
 }
 
@@ -44,15 +45,15 @@ enum Taken {
     Posted,
 }
 
-impl<T: Transport> Transport for Traced<T> {
-    type Error = T::Error;
+impl Transport for Traced {
+    type Error = BackendError;
     pdbp_core::forward_links!(inner);
 
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
     }
 
-    fn submit(&mut self, op: Op) -> Result<(), Refused<T::Error>> {
+    fn submit(&mut self, op: Op) -> Result<(), Refused<BackendError>> {
         let taken = match &op {
             Op::Send { peer, block } => Taken::Sent(*peer, describe(block.id(), block.bytes())),
             Op::Return { block, .. } => Taken::Returned(block.id()),
@@ -71,7 +72,7 @@ impl<T: Transport> Transport for Traced<T> {
         Ok(())
     }
 
-    fn poll_completion(&mut self) -> Option<Completion<T::Error>> {
+    fn poll_completion(&mut self) -> Option<Completion<BackendError>> {
         let began = self.ring.now();
         let completion = self.inner.poll_completion()?;
         match &completion {
