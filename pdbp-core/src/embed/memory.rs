@@ -85,148 +85,19 @@ impl core::fmt::Display for MemoryTaken {
 
 impl core::error::Error for MemoryTaken {}
 
-/// The type that [`storage!`](crate::storage) declares. Its parameters are the [`Sizes`] in order, and six numbers derived from
-/// them.
-pub struct StaticNode<
-    const NODES: usize,
-    const BLOCKS: usize,
-    const BODY: usize,
-    const ROW: usize,
-    const PARTS: usize,
-    const LOCAL: usize,
-    const STREAMS: usize,
-    const PIPE: usize,
-    const LONG: usize,
-    const LONG_BYTES: usize,
-    const BYTES: usize,
-    const PIPES: usize,
-    const PLACES: usize,
-    const ENTRIES: usize,
-    const INCOMING: usize,
-    const NOTICES: usize,
-> {
-    blocks: Once<Aligned<BYTES>>,
-    long: Once<[[u8; LONG_BYTES]; LONG]>,
-    tables: Once<
-        Tables<NODES, BLOCKS, ROW, PARTS, LOCAL, STREAMS, LONG, PIPES, PLACES, ENTRIES, INCOMING, NOTICES>,
-    >,
+/// The type that [`storage!`](crate::storage) declares: the memory of a node, until it is taken.
+pub struct StaticNode<T> {
+    memory: Once<T>,
 }
 
-/// All tables. Until they are taken they have length 0, so every byte that matters is zero and they take no space in the program's
-/// image. They are filled in place because they are too large for a stack.
-struct Tables<
-    const NODES: usize,
-    const BLOCKS: usize,
-    const ROW: usize,
-    const PARTS: usize,
-    const LOCAL: usize,
-    const STREAMS: usize,
-    const LONG: usize,
-    const PIPES: usize,
-    const PLACES: usize,
-    const ENTRIES: usize,
-    const INCOMING: usize,
-    const NOTICES: usize,
-> {
-    blocks: Vec<BlockInfo, BLOCKS>,
-    send_matrix: Vec<[u32; ROW], NODES>,
-    recv_matrix: Vec<[Element; ROW], NODES>,
-    rows: Vec<crate::engine::Link, NODES>,
-    relayed: Vec<Lane, NODES>,
-    nodes: Vec<Option<NodeEntry>, NODES>,
-    parts: Vec<Option<PartEntry>, PARTS>,
-    local_parts: Vec<Local, LOCAL>,
-    bound: Vec<Option<Binding>, LOCAL>,
-    pipes: Vec<PipeEntry, PIPES>,
-    streams: Vec<[StreamEntry; STREAMS], NODES>,
-    rooms: Vec<Option<RoomEntry>, PARTS>,
-    log: Vec<Option<agreement::Entry>, { Storage::LOG }>,
-    records: Vec<agreement::Peer, NODES>,
-    unlinked: Vec<agreement::Unlinked, NODES>,
-    lanes: Vec<Lane, NODES>,
-    pieces: Vec<[Option<Delivery>; ENTRIES], LOCAL>,
-    piece_rings: Vec<[RingState; 2], LOCAL>,
-    notices: Vec<[Option<Notice>; NOTICES], LOCAL>,
-    notice_rings: Vec<RingState, LOCAL>,
-    part_states: Vec<PartState, LOCAL>,
-    events: Vec<[Option<Event>; EVENTS], NODES>,
-    buffers: Vec<Option<ManagedSlice<'static, u8>>, LONG>,
-    entries: Vec<[Entry<Hold<'static>>; ENTRIES], LOCAL>,
-    assemblies: Vec<[Option<Assembly<Buffer<'static>>>; LONG], LOCAL>,
-    incoming: Vec<[Option<Incoming>; INCOMING], LOCAL>,
-    inboxes: Vec<Inbox<'static, Hold<'static>, Buffer<'static>>, LOCAL>,
-    sending: Vec<[Option<SealedBlock>; PLACES], NODES>,
-    posted: Vec<[Option<VacantBlock>; PLACES], NODES>,
-    sending_rings: Vec<RingState, NODES>,
-    posted_rings: Vec<RingState, NODES>,
-    links: Vec<Link, NODES>,
-    wakers: Vec<Option<Waker>, LOCAL>,
-}
-
-impl<
-    const NODES: usize,
-    const BLOCKS: usize,
-    const BODY: usize,
-    const ROW: usize,
-    const PARTS: usize,
-    const LOCAL: usize,
-    const STREAMS: usize,
-    const PIPE: usize,
-    const LONG: usize,
-    const LONG_BYTES: usize,
-    const BYTES: usize,
-    const PIPES: usize,
-    const PLACES: usize,
-    const ENTRIES: usize,
-    const INCOMING: usize,
-    const NOTICES: usize,
->
-    StaticNode<
-        NODES,
-        BLOCKS,
-        BODY,
-        ROW,
-        PARTS,
-        LOCAL,
-        STREAMS,
-        PIPE,
-        LONG,
-        LONG_BYTES,
-        BYTES,
-        PIPES,
-        PLACES,
-        ENTRIES,
-        INCOMING,
-        NOTICES,
-    >
-{
+impl<T: Memory> StaticNode<T> {
     /// The capacities of this memory.
-    pub const SIZES: Sizes = Sizes {
-        nodes: NODES,
-        blocks: BLOCKS,
-        body: BODY,
-        row: ROW,
-        parts: PARTS,
-        local: LOCAL,
-        streams: STREAMS,
-        pipe: PIPE,
-        long: LONG,
-        long_bytes: LONG_BYTES,
-    };
+    pub const SIZES: Sizes = T::SIZES;
 
     /// Creates memory that has not been taken. Called by [`storage!`](crate::storage).
     #[expect(clippy::new_without_default, reason = "for statics only: too large for a stack")]
     pub const fn new() -> Self {
-        const {
-            let sizes = Self::SIZES;
-            assert!(BYTES == sizes.block_bytes() && PIPES == sizes.pipes() && PLACES == sizes.places());
-            assert!(ENTRIES == sizes.entries() && INCOMING == sizes.incoming() && NOTICES == sizes.notices());
-        }
-        Self {
-            blocks: Once::new(Aligned([0; BYTES])),
-            long: Once::new([[0; LONG_BYTES]; LONG]),
-            tables: Once::new(Tables::EMPTY),
-        }
+        Self { memory: Once::new(T::EMPTY) }
     }
 
     /// Takes the memory, for one node.
@@ -235,118 +106,171 @@ impl<
     /// [`MemoryTaken`] if it was taken before.
     #[cfg(any(target_has_atomic = "8", feature = "critical-section"))]
     pub fn take(&'static self) -> Result<NodeMemory, MemoryTaken> {
-        let blocks = StaticMemory::new(self.blocks.take().ok_or(MemoryTaken)?);
-        let tables = self.tables.take().ok_or(MemoryTaken)?;
-        let long = self.long.take().ok_or(MemoryTaken)?;
-        let (storage, posted, wakers) = tables.fill(long);
-        Ok(NodeMemory { sizes: Self::SIZES, blocks, storage, posted, wakers })
+        Ok(self.memory.take().ok_or(MemoryTaken)?.fill().into_node(T::SIZES))
     }
 }
 
-impl<
-    const NODES: usize,
-    const BLOCKS: usize,
-    const ROW: usize,
-    const PARTS: usize,
-    const LOCAL: usize,
-    const STREAMS: usize,
-    const LONG: usize,
-    const PIPES: usize,
-    const PLACES: usize,
-    const ENTRIES: usize,
-    const INCOMING: usize,
-    const NOTICES: usize,
-> Tables<NODES, BLOCKS, ROW, PARTS, LOCAL, STREAMS, LONG, PIPES, PLACES, ENTRIES, INCOMING, NOTICES>
-{
-    const EMPTY: Self = Self {
-        blocks: Vec::new(),
-        send_matrix: Vec::new(),
-        recv_matrix: Vec::new(),
-        rows: Vec::new(),
-        relayed: Vec::new(),
-        nodes: Vec::new(),
-        parts: Vec::new(),
-        local_parts: Vec::new(),
-        bound: Vec::new(),
-        pipes: Vec::new(),
-        streams: Vec::new(),
-        rooms: Vec::new(),
-        log: Vec::new(),
-        records: Vec::new(),
-        unlinked: Vec::new(),
-        lanes: Vec::new(),
-        pieces: Vec::new(),
-        piece_rings: Vec::new(),
-        notices: Vec::new(),
-        notice_rings: Vec::new(),
-        part_states: Vec::new(),
-        events: Vec::new(),
-        buffers: Vec::new(),
-        entries: Vec::new(),
-        assemblies: Vec::new(),
-        incoming: Vec::new(),
-        inboxes: Vec::new(),
-        sending: Vec::new(),
-        posted: Vec::new(),
-        sending_rings: Vec::new(),
-        posted_rings: Vec::new(),
-        links: Vec::new(),
-        wakers: Vec::new(),
-    };
+/// Tables with their lengths.
+#[doc(hidden)]
+pub trait Memory: Sized + 'static {
+    const SIZES: Sizes;
+    const EMPTY: Self;
 
-    fn fill<const BYTES: usize>(
-        &'static mut self,
-        long: &'static mut [[u8; BYTES]],
-    ) -> (EndpointStorage<'static>, WireStorage<'static>, ManagedSlice<'static, Option<Waker>>) {
-        for bytes in long {
-            // `buffers` has a slot for each.
-            let _ = self.buffers.push(Some(ManagedSlice::Borrowed(bytes)));
+    /// Fills the tables.
+    fn fill(&'static mut self) -> Filled;
+}
+
+/// Entries of the tables' log.
+const LOG: usize = Storage::LOG;
+
+/// Declares all tables: the parameters of their lengths, then each table with its rows, and the entries of a row.
+///
+/// Until they are taken they have length 0, so every byte that matters is zero and they take no space in the program's image. They are
+/// filled in place because they are too large for a stack.
+macro_rules! tables {
+    (($($length:ident)*) $($table:ident: $rows:ident of [$entry:ty; $each:tt],)*) => {
+        /// The memory of a node. The parameters are the [`Sizes`] in order, and six numbers derived from them.
+        #[doc(hidden)]
+        pub struct Tables<$(const $length: usize),*> {
+            memory: Aligned<BYTES>,
+            long: [[u8; LONG_BYTES]; LONG],
+            $($table: Vec<[$entry; $each], $rows>,)*
         }
-        let entries = rows(&mut self.entries);
-        let others = rows(&mut self.assemblies).zip(rows(&mut self.incoming));
-        for (entries, (assemblies, streams)) in entries.zip(others) {
-            let _ = self.inboxes.push(Inbox::new(InboxStorage { entries, assemblies, streams }));
+
+        /// All tables at full length.
+        #[doc(hidden)]
+        pub struct Filled {
+            memory: StaticMemory,
+            $($table: &'static mut [$entry],)*
+        }
+
+        impl<$(const $length: usize),*> Memory for Tables<$($length),*> {
+            const SIZES: Sizes = Sizes {
+                nodes: NODES, blocks: BLOCKS, body: BODY, row: ROW, parts: PARTS, local: LOCAL, streams: STREAMS, pipe: PIPE,
+                long: LONG, long_bytes: LONG_BYTES,
+            };
+
+            const EMPTY: Self = {
+                let sizes = Self::SIZES;
+                assert!(BYTES == sizes.block_bytes() && PIPES == sizes.pipes() && PLACES == sizes.places());
+                assert!(ENTRIES == sizes.entries() && INCOMING == sizes.incoming() && NOTICES == sizes.notices());
+                Self { memory: Aligned([0; BYTES]), long: [[0; LONG_BYTES]; LONG], $($table: Vec::new(),)* }
+            };
+
+            fn fill(&'static mut self) -> Filled {
+                let filled = Filled {
+                    memory: StaticMemory::new(&mut self.memory),
+                    $($table: filled(&mut self.$table),)*
+                };
+                for (buffer, bytes) in filled.buffers.iter_mut().zip(&mut self.long) {
+                    *buffer = Some(ManagedSlice::Borrowed(bytes));
+                }
+                filled
+            }
+        }
+    };
+}
+
+tables! {
+    (NODES BLOCKS BODY ROW PARTS LOCAL STREAMS PIPE LONG LONG_BYTES BYTES PIPES PLACES ENTRIES INCOMING NOTICES)
+    blocks: BLOCKS of [BlockInfo; 1],
+    send_matrix: NODES of [u32; ROW],
+    recv_matrix: NODES of [Element; ROW],
+    rows: NODES of [crate::engine::Link; 1],
+    relayed: NODES of [Lane; 1],
+    nodes: NODES of [Option<NodeEntry>; 1],
+    parts: PARTS of [Option<PartEntry>; 1],
+    local_parts: LOCAL of [Local; 1],
+    bound: LOCAL of [Option<Binding>; 1],
+    pipes: PIPES of [PipeEntry; 1],
+    streams: NODES of [StreamEntry; STREAMS],
+    rooms: PARTS of [Option<RoomEntry>; 1],
+    log: LOG of [Option<agreement::Entry>; 1],
+    peers: NODES of [agreement::Peer; 1],
+    unlinked: NODES of [agreement::Unlinked; 1],
+    lanes: NODES of [Lane; 1],
+    pieces: LOCAL of [Option<Delivery>; ENTRIES],
+    piece_rings: LOCAL of [RingState; 2],
+    notices: LOCAL of [Option<Notice>; NOTICES],
+    notice_rings: LOCAL of [RingState; 1],
+    part_states: LOCAL of [PartState; 1],
+    events: NODES of [Option<Event>; EVENTS],
+    buffers: LONG of [Option<ManagedSlice<'static, u8>>; 1],
+    entries: LOCAL of [Entry<Hold<'static>>; ENTRIES],
+    assemblies: LOCAL of [Option<Assembly<Buffer<'static>>>; LONG],
+    incoming: LOCAL of [Option<Incoming>; INCOMING],
+    inboxes: LOCAL of [Inbox<'static, Hold<'static>, Buffer<'static>>; 1],
+    sending: NODES of [Option<SealedBlock>; PLACES],
+    posted: NODES of [Option<VacantBlock>; PLACES],
+    sending_rings: NODES of [RingState; 1],
+    posted_rings: NODES of [RingState; 1],
+    links: NODES of [Link; 1],
+    wakers: LOCAL of [Option<Waker>; 1],
+}
+
+/// Fills a table to its full length.
+fn filled<T: Default, const EACH: usize, const ROWS: usize>(
+    table: &'static mut Vec<[T; EACH], ROWS>,
+) -> &'static mut [T] {
+    while table.push(core::array::from_fn(|_| T::default())).is_ok() {}
+    table.as_mut_slice().as_flattened_mut()
+}
+
+/// Takes the next `length` entries.
+fn next<T>(table: &mut &'static mut [T], length: usize) -> ManagedSlice<'static, T> {
+    ManagedSlice::Borrowed(table.split_off_mut(..length).unwrap_or(&mut []))
+}
+
+impl Filled {
+    #[cfg(any(target_has_atomic = "8", feature = "critical-section"))]
+    fn into_node(mut self, sizes: Sizes) -> NodeMemory {
+        for inbox in &mut *self.inboxes {
+            *inbox = Inbox::new(InboxStorage {
+                entries: next(&mut self.entries, sizes.entries()),
+                assemblies: next(&mut self.assemblies, sizes.long),
+                streams: next(&mut self.incoming, sizes.incoming()),
+            });
         }
         let tables = Storage {
-            blocks: filled(&mut self.blocks),
-            send_matrix: filled_rows(&mut self.send_matrix),
-            recv_matrix: filled_rows(&mut self.recv_matrix),
-            links: filled(&mut self.rows),
-            relayed: filled(&mut self.relayed),
-            nodes: filled(&mut self.nodes),
-            parts: filled(&mut self.parts),
-            local_parts: filled(&mut self.local_parts),
-            bound: filled(&mut self.bound),
-            pipes: filled(&mut self.pipes),
-            streams: filled_rows(&mut self.streams),
-            rooms: filled(&mut self.rooms),
+            blocks: self.blocks.into(),
+            send_matrix: self.send_matrix.into(),
+            recv_matrix: self.recv_matrix.into(),
+            links: self.rows.into(),
+            relayed: self.relayed.into(),
+            nodes: self.nodes.into(),
+            parts: self.parts.into(),
+            local_parts: self.local_parts.into(),
+            bound: self.bound.into(),
+            pipes: self.pipes.into(),
+            streams: self.streams.into(),
+            rooms: self.rooms.into(),
             copies: ManagedSlice::Borrowed(&mut []),
             agreement: agreement::Storage {
-                log: filled(&mut self.log),
-                peers: filled(&mut self.records),
-                unlinked: filled(&mut self.unlinked),
+                log: self.log.into(),
+                peers: self.peers.into(),
+                unlinked: self.unlinked.into(),
             },
         };
         let storage = EndpointStorage {
             tables,
-            lanes: filled(&mut self.lanes),
-            inboxes: ManagedSlice::Borrowed(&mut self.inboxes),
-            pieces: filled_rows(&mut self.pieces),
-            piece_rings: filled_rows(&mut self.piece_rings),
-            notices: filled_rows(&mut self.notices),
-            notice_rings: filled(&mut self.notice_rings),
-            buffers: ManagedSlice::Borrowed(&mut self.buffers),
-            part_states: filled(&mut self.part_states),
-            events: filled_rows(&mut self.events),
+            lanes: self.lanes.into(),
+            inboxes: self.inboxes.into(),
+            pieces: self.pieces.into(),
+            piece_rings: self.piece_rings.into(),
+            notices: self.notices.into(),
+            notice_rings: self.notice_rings.into(),
+            buffers: self.buffers.into(),
+            part_states: self.part_states.into(),
+            events: self.events.into(),
         };
         let posted = WireStorage {
-            sending: filled_rows(&mut self.sending),
-            posted: filled_rows(&mut self.posted),
-            sending_rings: filled(&mut self.sending_rings),
-            posted_rings: filled(&mut self.posted_rings),
-            links: filled(&mut self.links),
+            sending: self.sending.into(),
+            posted: self.posted.into(),
+            sending_rings: self.sending_rings.into(),
+            posted_rings: self.posted_rings.into(),
+            links: self.links.into(),
         };
-        (storage, posted, filled(&mut self.wakers))
+        NodeMemory { sizes, blocks: self.memory, storage, posted, wakers: self.wakers.into() }
     }
 }
 
@@ -383,28 +307,6 @@ const _: () = {
     fits::<RingState>(8);
 };
 
-/// Fills a table to its full length.
-fn filled<T: Default, const N: usize>(table: &'static mut Vec<T, N>) -> ManagedSlice<'static, T> {
-    while table.push(T::default()).is_ok() {}
-    ManagedSlice::Borrowed(table)
-}
-
-/// The same, with several entries per row.
-fn filled_rows<T: Default, const EACH: usize, const N: usize>(
-    table: &'static mut Vec<[T; EACH], N>,
-) -> ManagedSlice<'static, T> {
-    while table.push(core::array::from_fn(|_| T::default())).is_ok() {}
-    ManagedSlice::Borrowed(table.as_mut_slice().as_flattened_mut())
-}
-
-/// The same, row by row.
-fn rows<T: Default, const EACH: usize, const N: usize>(
-    table: &'static mut Vec<[T; EACH], N>,
-) -> impl Iterator<Item = ManagedSlice<'static, T>> {
-    while table.push(core::array::from_fn(|_| T::default())).is_ok() {}
-    table.iter_mut().map(|row| ManagedSlice::Borrowed(row.as_mut_slice()))
-}
-
 /// Declares the memory of a node as a `static`, laid out according to the given [`Sizes`](crate::embed::Sizes). It takes no space
 /// in the program's image, and can be taken once.
 ///
@@ -433,7 +335,7 @@ macro_rules! storage {
     ($(#[$meta:meta])* $vis:vis static $name:ident = nodes $nodes:tt, blocks $blocks:tt of $body:tt, row $row:tt,
      parts $parts:tt, local $local:tt, streams $streams:tt, pipe $pipe:tt, long $long:tt of $bytes:tt) => {
         $(#[$meta])*
-        $vis static $name: $crate::embed::StaticNode<
+        $vis static $name: $crate::embed::StaticNode<$crate::embed::Tables<
             { $nodes }, { $blocks }, { $body }, { $row }, { $parts }, { $local }, { $streams }, { $pipe },
             { $long }, { $bytes },
             { $crate::storage!(@sizes $nodes $blocks $body $row $parts $local $streams $pipe $long $bytes).block_bytes() },
@@ -442,7 +344,7 @@ macro_rules! storage {
             { $crate::storage!(@sizes $nodes $blocks $body $row $parts $local $streams $pipe $long $bytes).entries() },
             { $crate::storage!(@sizes $nodes $blocks $body $row $parts $local $streams $pipe $long $bytes).incoming() },
             { $crate::storage!(@sizes $nodes $blocks $body $row $parts $local $streams $pipe $long $bytes).notices() },
-        > = $crate::embed::StaticNode::new();
+        >> = $crate::embed::StaticNode::new();
     };
     (@sizes $nodes:tt $blocks:tt $body:tt $row:tt $parts:tt $local:tt $streams:tt $pipe:tt $long:tt $bytes:tt) => {
         $crate::embed::Sizes {

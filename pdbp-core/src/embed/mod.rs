@@ -29,6 +29,8 @@ mod wakers;
 mod wire;
 
 pub use host::{Error, Host};
+#[doc(hidden)]
+pub use memory::Tables;
 pub use memory::{MemoryTaken, NodeMemory, StaticNode};
 pub use received::{Batch, Message, Returned};
 pub(crate) use rings::{RingState, Rings};

@@ -168,6 +168,17 @@ pub struct Inbox<'a, H, B> {
     withheld: bool,
 }
 
+impl<H, B> Default for Inbox<'_, H, B> {
+    /// Creates an inbox without memory.
+    fn default() -> Self {
+        Self::new(InboxStorage {
+            entries: ManagedSlice::Borrowed(&mut []),
+            assemblies: ManagedSlice::Borrowed(&mut []),
+            streams: ManagedSlice::Borrowed(&mut []),
+        })
+    }
+}
+
 impl<'a, H, B> Inbox<'a, H, B> {
     /// Creates an empty inbox.
     pub fn new(storage: InboxStorage<'a, H, B>) -> Self {
