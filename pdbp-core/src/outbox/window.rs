@@ -37,7 +37,7 @@ struct Staged<B> {
 /// While open, the window owns the bytes of the lane's block from the header of the train that was open at the time. It writes
 /// bytes `origin` to `end` of that room, at `base` plus their offset: in the block itself, or in a stage. What has been packed
 /// ends at `at`; `last` is the last address at which one more message of the open train fits. Nothing fits in a closed window.
-// Its size is a power of 2, so that indexing takes a shift.
+// Its size is a power of 2, so that indexing takes a shift. Whatever a message needs is in its first cache line.
 #[derive(Debug)]
 #[repr(C, align(128))]
 struct Window {
@@ -47,6 +47,8 @@ struct Window {
     at: *mut u8,
     last: *mut u8,
     base: *mut u8,
+    /// Where the first message of the open train ends.
+    first_end: *mut u8,
     /// Offset of the open train's header.
     header_at: u32,
     /// Length of each of its messages, in bytes.
@@ -81,6 +83,7 @@ impl Default for Window {
             at: ptr::without_provenance_mut(1),
             last: ptr::null_mut(),
             base: ptr::null_mut(),
+            first_end: ptr::null_mut(),
             header_at: 0,
             length: 0,
             room: 0,
@@ -147,47 +150,55 @@ impl Window {
     #[inline]
     fn push_first<B: Staging>(&mut self, message: &[u8]) -> Option<()> {
         let length = message.len();
-        let written = self.written();
         // On the grid of headers, which begins at `base`.
-        let header_at = written.next_multiple_of(8);
-        let end = header_at + CDU_HEADER + length;
+        let header_at = self.written().next_multiple_of(8);
         // Long messages are copied by another path, and empty ones cannot be told from no message at all.
-        if end > self.room as usize || length.wrapping_sub(1) >= B::LONG - 1 {
+        if header_at + CDU_HEADER + length > self.room as usize || length.wrapping_sub(1) >= B::LONG - 1 {
             return None;
         }
-        self.end_train(written);
-        let header = self.base.wrapping_add(header_at);
-        let bytes = self.route.header(length as u32);
-        // SAFETY: the bytes up to `end`, which is within `room`, belong to the window, and nothing is packed from `written` on.
-        unsafe { header.cast::<[u8; CDU_HEADER]>().write_unaligned(bytes) }
-        (self.header_at, self.length) = (header_at as u32, length as u32);
-        self.last = self.base.wrapping_add(self.room as usize - length);
-        self.at = self.base.wrapping_add(end);
-        let data = header.wrapping_add(CDU_HEADER);
-        // SAFETY: as for the header; and `message` lies elsewhere.
-        unsafe { ptr::copy_nonoverlapping(message.as_ptr(), data, length) }
+        if self.at != self.first_end {
+            return self.push_after_several(header_at, message);
+        }
+        self.begin_train(1, header_at, message);
         Some(())
     }
 
-    /// Ends the open train, which ends at `written`, by writing its message count and the padding. The next header has room.
-    #[inline(always)]
-    fn end_train(&mut self, written: usize) {
-        let data = (written - CDU_HEADER) as u32 - self.header_at;
-        let mut count = 1;
-        if data != self.length {
-            count = data / self.length - u32::from(Flaw::CountsEndedShort.strikes());
-            let count_at = self.header_at + COUNT_AT as u32;
-            if count_at >= self.origin {
-                let number = self.base.wrapping_add(count_at as usize);
-                // SAFETY: the header of the open train is there, and the window writes the bytes from `origin` on.
-                unsafe { number.cast::<[u8; 4]>().write_unaligned(count.to_le_bytes()) }
-            } else {
-                self.ended = Some((count_at, count));
-            }
+    /// As `push_first`, after a train of more than one message. There is room.
+    #[inline(never)]
+    fn push_after_several(&mut self, header_at: usize, message: &[u8]) -> Option<()> {
+        let data = (self.written() - CDU_HEADER) as u32 - self.header_at;
+        let count = data / self.length - u32::from(Flaw::CountsEndedShort.strikes());
+        let count_at = self.header_at + COUNT_AT as u32;
+        if count_at >= self.origin {
+            let number = self.base.wrapping_add(count_at as usize);
+            // SAFETY: the header of the open train is there, and the window writes the bytes from `origin` on.
+            unsafe { number.cast::<[u8; 4]>().write_unaligned(count.to_le_bytes()) }
+        } else {
+            self.ended = Some((count_at, count));
         }
+        self.begin_train(count, header_at, message);
+        Some(())
+    }
+
+    /// Ends the open train of `count` messages, whose header has that number, and packs the first message of the next one, whose
+    /// header goes to `header_at`. There is room.
+    #[inline(always)]
+    fn begin_train(&mut self, count: u32, header_at: usize, message: &[u8]) {
         self.before += count;
-        // SAFETY: the padding and the next header are longer than this, and nothing is packed there.
+        // The padding.
+        // SAFETY: padding and header are longer than this; they belong to the window, and nothing is packed there.
         unsafe { self.at.cast::<[u8; 8]>().write_unaligned([0; 8]) }
+        let header = self.base.wrapping_add(header_at);
+        let length = message.len() as u32;
+        // SAFETY: the room for header and message belongs to the window.
+        unsafe { header.cast::<[u8; CDU_HEADER]>().write_unaligned(self.route.header(length)) }
+        (self.header_at, self.length) = (header_at as u32, length);
+        self.last = self.base.wrapping_add((self.room - length) as usize);
+        let data = header.wrapping_add(CDU_HEADER);
+        self.at = data.wrapping_add(message.len());
+        self.first_end = self.at;
+        // SAFETY: as for the header; and `message` lies elsewhere.
+        unsafe { ptr::copy_nonoverlapping(message.as_ptr(), data, message.len()) }
     }
 
     /// Becomes the window behind the open train of a lane, which is for `to`. Returns whether it could. The caller leaves the
@@ -195,17 +206,14 @@ impl Window {
     #[inline]
     fn open(&mut self, to: PartId, route: Route, length: usize, lent: Lent<'_>) -> bool {
         let Lent { room, written, is_straight } = lent;
-        let Some(last) = room.len().checked_sub(length).filter(|_| written <= room.len()) else {
-            return false;
-        };
         let (Ok(short), Ok(end)) = (u32::try_from(length), u32::try_from(room.len())) else { return false };
-        let base = room.as_mut_ptr();
+        if length > room.len() || written > room.len() {
+            return false;
+        }
         self.to = to;
-        self.at = base.wrapping_add(written);
-        self.last = base.wrapping_add(last);
-        self.base = base;
         (self.header_at, self.length, self.before) = (0, short, 0);
         (self.room, self.end, self.origin) = (if is_straight { end } else { 0 }, end, 0);
+        self.write_to(room.as_mut_ptr(), written, room.len());
         self.route = route;
         (self.only_one_part, self.is_staged, self.ended) = (true, false, None);
         true
@@ -217,11 +225,18 @@ impl Window {
         let bytes = stage.room(0);
         let end = (self.end as usize).min(origin + bytes.len());
         // Where the block's room would begin if all of it were staged; nothing accesses bytes before `origin` there.
-        self.base = bytes.as_mut_ptr().wrapping_sub(origin);
-        self.at = self.base.wrapping_add(written);
-        self.last = self.base.wrapping_add(end.saturating_sub(self.length as usize));
+        self.write_to(bytes.as_mut_ptr().wrapping_sub(origin), written, end);
         self.room = if self.room > 0 { end as u32 } else { 0 };
         (self.is_staged, self.origin) = (true, origin as u32);
+    }
+
+    /// Writes at `base` plus the offset from now on: from offset `written` to `end`.
+    #[inline]
+    fn write_to(&mut self, base: *mut u8, written: usize, end: usize) {
+        self.base = base;
+        self.at = base.wrapping_add(written);
+        self.last = base.wrapping_add(end.saturating_sub(self.length as usize));
+        self.first_end = base.wrapping_add(self.header_at as usize + CDU_HEADER + self.length as usize);
     }
 
     /// Completes the room of the block: copies everything staged, or only its whole lines if more is to follow.
@@ -283,18 +298,21 @@ impl<B: Staging, const N: usize> Windows<B, N> {
         self.open != 0
     }
 
-    /// Packs a message with the same route as the last one to that part, if it fits the train of an open window.
+    /// Packs a message with the same route as the last one to that part, if it fits an open window.
     #[inline(always)]
     pub fn push(&mut self, to: PartId, message: &[u8]) -> Option<()> {
-        self.places.get_mut(Self::place(to))?.push(to, message)
+        let window = self.places.get_mut(Self::place(to))?;
+        if to == window.to {
+            window.push(to, message).or_else(|| Self::push_first(window, message))
+        } else {
+            None
+        }
     }
 
-    /// Packs a message with the same route as the last one to that part as the first of a train, if it fits an open window.
     // Not inlined, so that messages of one length keep their registers.
     #[inline(never)]
-    pub fn push_first(&mut self, to: PartId, message: &[u8]) -> Option<()> {
-        let window = self.places.get_mut(Self::place(to))?;
-        if to == window.to { window.push_first::<B>(message) } else { None }
+    fn push_first(window: &mut Window, message: &[u8]) -> Option<()> {
+        window.push_first::<B>(message)
     }
 
     /// Packs a message with any route as the first of a train, if it fits an open window for its node.

@@ -131,12 +131,8 @@ impl Lanes {
     #[inline(always)]
     #[expect(unsafe_code, reason = "the promise that packing does nothing else")]
     pub(crate) fn push_next(&self, to: Target, message: &[u8]) -> bool {
-        let pack = |windows: &mut PartWindows| {
-            let packed = windows.push(to, message);
-            packed.or_else(|| windows.push_first(to, message))
-        };
         // SAFETY: packing only copies bytes.
-        unsafe { self.outbox.try_fast(pack) }.is_some()
+        unsafe { self.outbox.try_fast(|windows| windows.push(to, message)) }.is_some()
     }
 
     /// Packs a message into the open block for its node. [`Full`] also if there is no open block.
