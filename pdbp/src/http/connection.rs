@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::body::Body;
 use super::request::{Hosts, Refused};
 use super::stream::Stream;
-use super::{Answer, Counts, Limits, Method, Request, Site, Ticket};
+use super::{Answer, Counts, Limits, Request, Site, Ticket};
 
 /// Bytes that a connection may read or write per turn.
 const TURN: usize = 256 << 10;
@@ -44,6 +44,8 @@ pub(super) struct Connection {
     /// Whether it ended while the site had its request.
     is_abandoned: bool,
     stage: Stage,
+    /// Whether the request is a HEAD, whose answer has no body (RFC 9110 section 9.3.2).
+    is_head: bool,
     /// Bytes received and not used yet.
     input: Vec<u8>,
     /// When the stage must have ended or progressed; `None` while the site has the request.
@@ -69,7 +71,6 @@ enum Stage {
     },
     /// The site has the request.
     Waiting {
-        method: Method,
         is_kept: bool,
     },
     /// Holds the reply back until the deadline.
@@ -123,6 +124,7 @@ impl Connection {
             is_drained: false,
             is_abandoned: false,
             stage: Stage::Asking { fresh: false },
+            is_head: false,
             input: Vec::new(),
             deadline: Some(Instant::now() + limits.request),
             before: 0,
@@ -254,7 +256,7 @@ impl Connection {
             }
             Stage::Delaying(answer) => {
                 let answer = Answer { delay: std::time::Duration::ZERO, ..(**answer).clone() };
-                self.answer(answer, limits, Method::Get, false);
+                self.answer(answer, limits, false);
                 return true;
             }
             _ => {
@@ -284,6 +286,7 @@ impl Connection {
         if was_idle && self.before > 0 {
             self.deadline = Some(Instant::now() + context.limits.request);
         }
+        self.is_head = self.input.trim_ascii_start().starts_with(b"HEAD ");
         let asked = Request::read(&self.input, context.limits.head);
         let asked = asked.and_then(|asked| match asked {
             Some((request, length)) => context.hosts.check(&request).map(|()| Some((request, length))),
@@ -306,7 +309,7 @@ impl Connection {
             Ok(most) => most,
             Err(refusal) => {
                 context.counts.refused.add();
-                self.answer(Answer { closes: true, ..refusal }, &context.limits, request.method, false);
+                self.answer(Answer { closes: true, ..refusal }, &context.limits, false);
                 return Ok(());
             }
         };
@@ -358,32 +361,32 @@ impl Connection {
         let Stage::Sending { request, body, .. } = std::mem::replace(&mut self.stage, Stage::Closing) else {
             return;
         };
-        let (method, is_kept) = (request.method, request.is_kept && context.limits.idle.is_some());
+        let is_kept = request.is_kept && context.limits.idle.is_some();
         self.weight = body.len();
         match context.site.ask(self.id, &request, body) {
-            Some(answer) => self.answer(answer, &context.limits, method, is_kept),
-            None => (self.stage, self.deadline) = (Stage::Waiting { method, is_kept }, None),
+            Some(answer) => self.answer(answer, &context.limits, is_kept),
+            None => (self.stage, self.deadline) = (Stage::Waiting { is_kept }, None),
         }
     }
 
     /// Takes the site's reply to a request.
     pub(super) fn reply<S>(&mut self, answer: Answer, context: &mut Context<S>) {
-        let Stage::Waiting { method, is_kept } = self.stage else { return };
+        let Stage::Waiting { is_kept } = self.stage else { return };
         context.held += answer.body.len();
         if context.held > context.limits.held {
             let why = "the request was carried out, but there is no memory for the answer, since other clients are not reading theirs\n";
             return self.refuse("503 Service Unavailable", why, context);
         }
-        self.answer(answer, &context.limits, method, is_kept);
+        self.answer(answer, &context.limits, is_kept);
         self.is_ready = true;
     }
 
     fn refuse<S>(&mut self, status: &'static str, why: &str, context: &Context<S>) {
         context.counts.refused.add();
-        self.answer(Answer::refusal(status, why), &context.limits, Method::Get, false);
+        self.answer(Answer::refusal(status, why), &context.limits, false);
     }
 
-    fn answer(&mut self, answer: Answer, limits: &Limits, method: Method, is_kept: bool) {
+    fn answer(&mut self, answer: Answer, limits: &Limits, is_kept: bool) {
         self.is_ready = true;
         if !answer.delay.is_zero() {
             self.deadline = Some(Instant::now() + answer.delay);
@@ -392,7 +395,7 @@ impl Connection {
         }
         let is_kept = is_kept && !answer.closes;
         let head = head(&answer, is_kept);
-        let body = if method == Method::Head { "".into() } else { answer.body };
+        let body = if self.is_head { "".into() } else { answer.body };
         (self.before, self.deadline) = (0, Some(Instant::now() + limits.pace));
         self.stage = Stage::Answering { head, body, written: 0, is_kept };
     }

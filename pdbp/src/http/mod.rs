@@ -51,7 +51,8 @@ const SHORTEST_SECRET: usize = 32;
 pub(crate) struct Limits {
     /// Clients served at a time. As many more may be in the process of being refused; others wait to be accepted.
     pub(crate) clients: usize,
-    /// Of those, clients of one address; for IPv6, of one /64.
+    /// Of those, clients of one address; for IPv6, of one /64. As many more of that address may be in the process of being refused; the
+    /// first of them gives way to others.
     pub(crate) per_address: usize,
     /// Bytes of the head of a request.
     pub(crate) head: usize,

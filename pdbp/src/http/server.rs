@@ -159,6 +159,7 @@ impl<S: Site> Server<S> {
                 },
             };
             let place = self.place_for(address);
+            self.limit_unserved(address);
             let interest = Interest::READABLE | Interest::WRITABLE;
             // Without its events the connection would be forgotten.
             if self.poll.registry().register(&mut stream, Token(CONNECTIONS + self.count), interest).is_ok()
@@ -171,6 +172,18 @@ impl<S: Site> Server<S> {
             self.count = self.count.wrapping_add(1);
         }
         None
+    }
+
+    /// Closes, of an address, the connection that has been refused or answered for longest, if as many wait for their client to close
+    /// them as the address has places: otherwise one address could keep all others from being accepted.
+    fn limit_unserved(&mut self, address: IpAddr) {
+        let most = self.context.limits.per_address;
+        let is_one = |one: &&mut Connection| !one.is_served && !one.is_over() && one.address == address;
+        let unserved: Vec<_> = self.connections.iter_mut().filter(is_one).collect();
+        if unserved.len() >= most {
+            // They are in the order in which they were accepted.
+            unserved.into_iter().take(1).for_each(Connection::close);
+        }
     }
 
     /// Whether another client gets a place, if necessary that of the client silent for longest; from the same address, if that

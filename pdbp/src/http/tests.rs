@@ -474,3 +474,4 @@ fn clients_that_send_too_much_together_are_refused_and_the_others_are_served() {
 
 #[cfg(target_os = "linux")]
 mod pipelined;
+mod refused;
