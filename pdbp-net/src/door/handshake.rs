@@ -255,8 +255,13 @@ impl Handshake {
         (self.stage, self.deadline) = (Stage::Ignored, Some(deadline));
     }
 
-    /// Tells the peer this, and ignores what it sends from now on.
+    /// Tells the peer this, and ignores what it sends from now on. The answer to a HEAD has no body (RFC 9110 section 9.3.2).
     fn refuse(&mut self, mut said: Vec<u8>) -> Step {
+        if self.received.starts_with(b"HEAD ")
+            && let Some(end) = said.windows(4).position(|bytes| bytes == b"\r\n\r\n")
+        {
+            said.truncate(end + 4);
+        }
         self.out.append(&mut said);
         self.stage = Stage::Refused;
         Step::Refused

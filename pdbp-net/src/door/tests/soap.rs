@@ -46,6 +46,7 @@ fn heads_that_are_wrong_get_their_status_and_are_closed() {
         (501, format!("{HOST}{soap}Transfer-Encoding: chunked\r\n\r\nzz\r\n")),
         (405, "BREW /pdbp/exchange HTTP/1.1\r\nHost: h\r\n\r\n".to_owned()),
         (404, "GET / HTTP/1.1\r\nHost: h\r\nAccept: */*\r\n\r\n".to_owned()),
+        (405, "HEAD /pdbp/exchange HTTP/1.1\r\nHost: h\r\n\r\n".to_owned()),
         (411, format!("{HOST}{soap}\r\n")),
         (413, format!("{HOST}{soap}Content-Length: 13000\r\n\r\n")),
         (413, format!("{HOST}{soap}Content-Length: 4\r\n\r\n<a/>and more")),
@@ -57,6 +58,7 @@ fn heads_that_are_wrong_get_their_status_and_are_closed() {
         let answer = answer(&net, said.as_bytes());
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{said}: {answer}");
         assert!(answer.contains("Connection: close\r\n"), "{answer}");
+        assert_eq!(answer.ends_with("\r\n\r\n"), said.starts_with("HEAD"), "a body: {answer}");
     }
     assert_eq!(net.stats().door.foreign, cases.len() as u64);
 }
