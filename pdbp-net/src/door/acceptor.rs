@@ -224,7 +224,8 @@ impl Acceptor {
                     founding.judge(claim.process, claim.address(handshake.address()))
                 }
                 (Purpose::Join, Some(members), None) => {
-                    members.judge_join(claim.address(handshake.address()).ip(), claim.role, Instant::now())
+                    let address = claim.address(handshake.address()).ip();
+                    members.judge_join(claim.process, address, claim.role, Instant::now())
                 }
                 // This process is about to found a cluster, or to be let in to one.
                 (Purpose::Join, None, None) => Verdict::Later,

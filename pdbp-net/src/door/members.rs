@@ -177,12 +177,17 @@ impl Members {
         latest.members.get(primary)?.as_ref().map(|member| member.address)
     }
 
-    /// Decides whether a process that is reached at `address` may join now.
-    pub(super) fn judge_join(&self, address: IpAddr, role: Role, now: Instant) -> Verdict {
-        let latest = self.latest();
-        let Some(seats) = &latest.seats else {
+    /// Decides whether a process that is reached at `address` may join now. One that asks again has given up its earlier attempt, which was
+    /// answered too late, and so the place that it was offered then.
+    pub(super) fn judge_join(&self, process: Id, address: IpAddr, role: Role, now: Instant) -> Verdict {
+        let latest = &mut *self.latest();
+        let Some(seats) = &mut latest.seats else {
             return if self.open { Verdict::Elsewhere } else { Verdict::Full };
         };
+        let places = latest.members.iter().enumerate();
+        places
+            .filter(|(_, member)| member.is_some_and(|member| member.process == process))
+            .for_each(|(place, _)| seats.withdraw(place));
         let given = |place: &usize| *place != self.place && seats.is_granted(*place, now);
         let mut others = latest.members.iter().enumerate().filter(|(place, _)| given(place));
         let apart = |m: &Member| m.address.ip().is_loopback() != address.is_loopback();

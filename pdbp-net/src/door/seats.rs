@@ -167,6 +167,11 @@ impl Seats {
         self.change(place, |_| true, Seat::Taken);
     }
 
+    /// Notes that the last process to be offered the place does not come.
+    pub(crate) fn withdraw(&mut self, place: usize) {
+        self.change(place, |seat| matches!(seat, Seat::Offered(_)), Seat::Vacant);
+    }
+
     /// Frees the place for another process.
     pub(crate) fn vacate(&mut self, place: usize) {
         self.departures += 1;

@@ -372,7 +372,7 @@ fn a_place_whose_process_is_connected_is_not_given_to_another() {
     until("it is connected", || {
         let now = Instant::now();
         // By then an offer has expired, while a connected process stays.
-        members.judge_join(loopback, Role::Worker, now + SOON) == Verdict::NoPlace
+        members.judge_join(Id([3; 16]), loopback, Role::Worker, now + SOON) == Verdict::NoPlace
     });
 }
 

@@ -119,3 +119,16 @@ fn a_process_that_asks_again_listens_where_it_did() {
     let refused = joins.join().unwrap();
     assert!(matches!(refused, StartError::Refused { refusal: Refusal::Block { .. }, .. }), "{refused}");
 }
+
+/// It kept a place for each attempt for 5 s, and was told that there was none when those were all.
+#[test]
+fn a_process_that_asks_again_in_an_open_cluster_gives_up_the_place_that_it_was_offered() {
+    let founder = Net::found("127.0.0.1:0", 3, &options()).unwrap();
+    let address = founder.address();
+    let places = [1, 1, 1, 2].map(|process| {
+        let (stream, verdict) = ask(address, process);
+        assert_eq!(verdict, WELCOME);
+        told(stream).0
+    });
+    assert_eq!((&places[..3], places[3]), (&[1; 3][..], 2));
+}
