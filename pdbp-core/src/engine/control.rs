@@ -253,7 +253,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             Control::StreamAnswer { group, number, taken } => {
                 self.stream_answered(from, (group, StreamNo(number)), taken, pipes);
             }
-            Control::Room { to, number, dest, limit } => self.on_room_answer(to, number, dest, limit),
+            // Requests leave by this link, and answers come back the same way.
+            Control::Room { to, number, dest, limit }
+                if self.relay_to(dest.node()).unwrap_or(dest.node()) == from =>
+            {
+                self.on_room_answer(to, number, dest, limit);
+            }
             // From or for a former master. Or this node does not know the master yet; it will be told again once it does.
             _ => self.counters.misdirected += u64::from(primary.is_some()),
         }

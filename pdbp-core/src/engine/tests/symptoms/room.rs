@@ -2,11 +2,12 @@
 
 use std::vec;
 
-use super::super::harness::{Cluster, Links, Setup, node, part};
+use super::super::harness::{Cluster, Host, Links, Setup, node, part};
 use super::{BOTH, rounds, setup};
 use crate::cdu::{CduClass, Route};
 use crate::engine::RoomError;
 use crate::id::PartId;
+use crate::mesp::Control;
 
 /// Two nodes, of which node 1 reassembles this many bytes.
 fn limited(c: &mut Cluster, bytes: u64) {
@@ -179,4 +180,31 @@ fn space_that_is_granted_for_a_message_given_up_before_is_given_back() {
         }
         c.settle();
     }
+}
+
+/// A message was sent without space at its receiver, which discarded it, or was refused as too long.
+#[test]
+fn only_the_receiver_of_a_message_says_whether_there_is_room_for_it() {
+    let mut c = Setup { nodes: 3, ..setup(Links::InPlace) }.ready();
+    // It counts what is misdirected.
+    c.oracle.borrow_mut().lossy = true;
+    limited(&mut c, 100);
+    let (from, second, to) = (part(0, 0), part(0, 1), part(1, 0));
+    assert_eq!(ask(&mut c, second, to, 1, 60), Ok(true));
+    assert_eq!(ask(&mut c, from, to, 7, 60), Ok(false));
+    for limit in [0, 1] {
+        let answer = Control::Room { to: from, number: 7, dest: to, limit };
+        let Host { engine, pipes, .. } = c.host(0);
+        engine.handle_control(engine.links.id(node(2)), answer, pipes);
+        assert_eq!(engine.request_room(from, to, 7, 60), Ok(false), "node 2 is not asked");
+    }
+    assert_eq!(c.host(0).engine.counters().misdirected, 2);
+    let room = c.host(1).engine.take_room(to, second, 1, 60).expect("it was granted");
+    c.host(1).engine.release_room(room);
+    c.host(0).engine.end_room(second, true);
+    assert_eq!(ask(&mut c, from, to, 7, 60), Ok(true));
+    let room = c.host(1).engine.take_room(to, from, 7, 60).expect("it was granted");
+    c.host(1).engine.release_room(room);
+    c.host(0).engine.end_room(from, true);
+    c.close();
 }
