@@ -1,9 +1,10 @@
 //! The results of a run: scores, faults, times. The table and the report are made from them.
 
 use core::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::account::Work;
+use crate::clips::Clip;
 use crate::frame::{ScoreRecord, StreamClass};
 use crate::measure::Tally;
 use crate::plan::Mode;
@@ -218,7 +219,7 @@ const BROKEN: u32 = u32::MAX;
 pub struct ClassSummary {
     /// The class; `None` for all streams together.
     pub class: Option<StreamClass>,
-    /// Streams of the class.
+    /// Streams of the class, by the first picture of a file and the latest picture of a live source.
     pub streams: u32,
     /// Frames scored.
     pub frames: usize,
@@ -377,12 +378,14 @@ impl Outcome {
     /// A summary per class that occurs, then one of all streams.
     pub fn summaries(&self, streams: &Streams) -> Vec<ClassSummary> {
         let of_sources = self.classes();
-        let classes = StreamClass::ALL.into_iter().map(Some).filter(|class| {
-            let class = *class;
-            streams.clips().iter().any(|clip| clip.source().is_none() && Some(clip.class()) == class)
-                || of_sources.values().any(|of| Some(*of) == class)
-        });
-        classes.chain([None]).map(|class| self.summary(streams, &of_sources, class)).collect()
+        let of_files = streams.clips().iter().filter(|clip| clip.source().is_none()).map(Clip::class);
+        // A stream may change the size of its pictures.
+        let of_frames = self.arrivals.iter().map(|arrival| arrival.record.class());
+        let dropped = (0..).zip(self.past.frames).filter(|(_, frames)| *frames > 0);
+        let of_dropped = dropped.map(|(number, _)| StreamClass::from_number(number));
+        let occurring: BTreeSet<_> = of_files.chain(of_frames).chain(of_dropped).collect();
+        let classes = occurring.into_iter().map(Some).chain([None]);
+        classes.map(|class| self.summary(streams, &of_sources, class)).collect()
     }
 
     /// The classes of live sources, of which nothing is known before their pictures.

@@ -34,7 +34,10 @@ fn streams_that_give_no_picture_in_a_pass_are_behind_until_they_give_one() {
 }
 
 fn arrival(stream: u32, pass: u32) -> Arrival {
-    let size = crate::annexb::PictureSize { width: 176, height: 144 };
+    arrival_of(crate::annexb::PictureSize { width: 176, height: 144 }, stream, pass)
+}
+
+fn arrival_of(size: crate::annexb::PictureSize, stream: u32, pass: u32) -> Arrival {
     let header =
         FrameHeader::new(FrameId { stream: StreamNo(stream), frame: pass, pass, captured_ns: 0 }, size);
     let record = ScoreRecord::new(&header, Scores::default(), Sight { black: 1.0, change: None }, 0, 0);
@@ -64,6 +67,24 @@ fn what_is_dropped_of_a_long_run_is_counted_all_the_same() {
     assert_eq!(counts, [(50, 0, 0, true), (10, 50, 40, false)]);
     assert_eq!(sources[1].last_fault.as_deref(), Some("fault 49"));
     assert_eq!(outcome.tallies().iter().map(|tally| tally.black).collect::<Vec<_>>(), [50, 10]);
+}
+
+#[test]
+fn pictures_of_a_stream_that_changes_its_size_are_in_the_row_of_their_class() {
+    let clips = crate::clips::bundled().clips; // the first is QCIF
+    let streams = Streams::new(clips.into_iter().take(1).collect(), 1);
+    let cif = crate::annexb::PictureSize { width: 352, height: 288 };
+    for mode in [Mode::Continuous, Mode::Live] {
+        let mut outcome = Outcome { streams: 1, mode, ..Outcome::default() };
+        outcome.arrivals = vec![arrival_of(cif, 0, 0), arrival(0, 1), arrival_of(cif, 0, 2), arrival(0, 3)];
+        let rows = |outcome: &Outcome| -> Vec<_> {
+            outcome.summaries(&streams).iter().map(|row| (row.class, row.frames)).collect()
+        };
+        let expected = [(Some(StreamClass::Qcif), 2), (Some(StreamClass::Cif), 2), (None, 4)];
+        assert_eq!(rows(&outcome), expected);
+        outcome.forget(2);
+        assert_eq!(rows(&outcome), expected, "also when the scores are no longer kept");
+    }
 }
 
 /// They come from other processes, which may send any.
