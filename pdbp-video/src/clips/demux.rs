@@ -65,7 +65,7 @@ pub struct DamagedTrack {
 pub fn h264_tracks(data: &[u8]) -> Result<Vec<Result<H264Track, DamagedTrack>>, Refusal> {
     let damaged = Refusal::Damaged;
     let mut reader = data;
-    let context = mp4parse::read_mp4(&mut reader).map_err(|error| damaged(error.to_string()))?;
+    let context = mp4parse::read_mp4(&mut reader).map_err(|error| damaged(reason(&error)))?;
     let mut streams = Vec::new();
     let mut found = Vec::new();
     // The budget for the tracks that follow.
@@ -103,6 +103,18 @@ pub fn h264_tracks(data: &[u8]) -> Result<Vec<Result<H264Track, DamagedTrack>>, 
         return Err(damaged("it is fragmented: its samples are not in one table".into()));
     }
     Ok(streams)
+}
+
+/// Why a file cannot be read: a recording that was not ended has no index (moov box), or has lost its end.
+fn reason(error: &mp4parse::Error) -> String {
+    match error {
+        mp4parse::Error::MoovMissing => "it has no moov box; was it written to its end?".into(),
+        mp4parse::Error::UnexpectedEOF
+        | mp4parse::Error::InvalidData(mp4parse::Status::CheckParserStateErr) => {
+            "it ends within a box; was it written, or copied, to its end?".into()
+        }
+        other => other.to_string(),
+    }
 }
 
 /// The avcC box of an H.264 track.
@@ -330,5 +342,19 @@ mod tests {
         assert_eq!(numbers, [Ok(1), Err(2), Ok(3)]);
         let refusal = h264_tracks(&file(&[damaged])).unwrap_err().to_string();
         assert_eq!(refusal, "damaged MP4: track 2: the avcC box is cut off");
+    }
+
+    #[test]
+    fn a_file_without_its_end_or_its_index_says_so() {
+        let whole = file(&[track(1, 4, 5)]);
+        let read = |data: &[u8]| h264_tracks(data).unwrap_err().to_string();
+        for cut in [PLACE as usize + 2, whole.len() - 1] {
+            assert_eq!(
+                read(&whole[..cut]),
+                "damaged MP4: it ends within a box; was it written, or copied, to its end?"
+            );
+        }
+        let refusal = read(&atom("ftyp", &[b"isom", &[0; 4]]));
+        assert_eq!(refusal, "damaged MP4: it has no moov box; was it written to its end?");
     }
 }
