@@ -1,5 +1,6 @@
 //! The command line, and the run it asks for.
 
+mod amount;
 mod live;
 mod room;
 
@@ -25,11 +26,11 @@ Exit status: 0 if everything was measured; 1 if a file or folder could not be us
 anything, unless --keep-going is given), if a picture could not be decoded (the run continues), or for any other error; 2 for
 an invalid command line. Whatever was not measured is listed on standard error.";
 
-/// Watches many H.264 streams: decodes them on some nodes of a cluster, sends the frames to others, which restore them to
+/// Watches many H.264 and H.265 streams: decodes them on some nodes of a cluster, sends the frames to others, which restore them to
 /// RGB and measure blur, blockiness and smoothness, and collects the scores.
 ///
-/// A pass samples one picture of every stream, at its next key frame. Without arguments the bundled clips are analysed, as
-/// many concurrent streams.
+/// A pass samples one picture of every stream, at its next key frame. Each file is one stream, and each of its key frames is sampled,
+/// unless --streams or --passes say otherwise. Without arguments the bundled clips are analysed, as many concurrent streams.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "pdbp-video", version, max_term_width = 100, after_help = STATUS)]
 pub struct Cli {
@@ -45,7 +46,7 @@ pub struct Cli {
     #[arg(short, long)]
     pub keep_going: bool,
 
-    /// Number of concurrent streams; clips are repeated as needed [default: 2520; each live source is one].
+    /// Number of concurrent streams; clips are repeated as needed [default: 2520 of the bundled clips; each file and each live source is one].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     pub streams: Option<u32>,
 
@@ -59,7 +60,8 @@ pub struct Cli {
     #[arg(long, value_enum)]
     pub transport: Option<TransportChoice>,
 
-    /// Passes over all streams [default: 1; with --continuous 50]. Over live sources a pass is a second [default: 60].
+    /// Passes over all streams [default: with files and without --streams to the end of the longest file, while shorter ones begin again;
+    /// otherwise 1, with --continuous 50]. Over live sources a pass is a second [default: 60].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub passes: Option<u32>,
 
@@ -190,10 +192,8 @@ impl TransportChoice {
 #[non_exhaustive]
 pub enum SetupError {
     /// None of the given files and folders has a usable stream.
-    #[error(
-        "nothing to analyse: none of the {0} given files or folders has a usable H.264 stream (see above)"
-    )]
-    NoClips(usize),
+    #[error("nothing to analyse: what was given has no usable H.264 or H.265 stream (see above)")]
+    NoClips,
     /// A file or folder cannot be used, and the others were not wanted without it.
     #[error("{first}{}. Nothing was measured: repair or omit what cannot be used, or measure the rest with --keep-going", more(*others))]
     Unusable {
@@ -295,7 +295,7 @@ pub struct Setup {
 impl Setup {
     /// Whether it is known that each of the streams asked for has room for a live decoder.
     pub fn all_fit(&self, cli: &Cli) -> bool {
-        self.room.is_some() && self.streams.count() == cli.streams()
+        self.room.is_some() && self.streams.count() == amount::streams(cli, self.streams.clips())
     }
 }
 
@@ -347,8 +347,7 @@ impl Cli {
             Ok(both) => both,
             Err(error) => return Err((error, notices)),
         };
-        let count =
-            if mode == Mode::Live { u32::try_from(clips.len()).unwrap_or(u32::MAX) } else { self.streams() };
+        let count = amount::streams(self, &clips);
         let mut streams = Streams::new(clips, count);
         let mut room = None;
         if mode == Mode::Live {
@@ -371,11 +370,7 @@ impl Cli {
                  (--decoder libav)"
             ));
         }
-        let passes = self.passes.unwrap_or(match mode {
-            Mode::Live => 60,
-            Mode::Continuous => 50,
-            Mode::Sample | Mode::Replay => 1,
-        });
+        let passes = amount::passes(self, mode, streams.clips());
         let side = self.side();
         let threads = match job {
             // Both clusters must come to the same number, too.
@@ -401,11 +396,6 @@ impl Cli {
         }
         let program = env::current_exe().map_err(|error| NotIsolated { reason: error.to_string() })?;
         Ok(codec.isolated(&program)?)
-    }
-
-    /// Streams that are wanted of files.
-    fn streams(&self) -> u32 {
-        self.streams.unwrap_or(2_520)
     }
 
     /// What passes show: of live sources what they send, of files what is asked for.
@@ -475,7 +465,7 @@ impl Cli {
 
     fn of_class(&self, clips: Vec<Clip>) -> Result<Vec<Clip>, SetupError> {
         if clips.is_empty() {
-            return Err(SetupError::NoClips(self.paths.len()));
+            return Err(SetupError::NoClips);
         }
         let mut found: Vec<_> = clips.iter().map(Clip::class).collect();
         let clips: Vec<_> = clips.into_iter().filter(|clip| self.class.takes(clip.class())).collect();

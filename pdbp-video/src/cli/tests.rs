@@ -14,6 +14,30 @@ fn without_arguments_the_bundled_clips_are_analysed() {
 }
 
 #[test]
+fn files_are_a_stream_each_and_measured_to_their_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = [0, 1].map(|number| {
+        let file = folder.path().join(format!("{number}.h264"));
+        std::fs::write(&file, crate::clips::BUNDLED[number].data).unwrap();
+        file.display().to_string()
+    });
+    let amounts = |options: &[&str]| {
+        let setup = cli(&[&files.each_ref().map(String::as_str)[..], options].concat()).setup(None).unwrap();
+        let longest = |of: fn(&Clip) -> usize| setup.streams.clips().iter().map(of).max().unwrap();
+        let (pictures, keys) =
+            (longest(|clip| clip.index().pictures.len()), longest(|clip| clip.index().entries.len()));
+        assert!(pictures > keys && keys > 1);
+        (setup.streams.count(), setup.plan.passes as usize, pictures, keys)
+    };
+    let (streams, passes, _, keys) = amounts(&[]);
+    assert_eq!((streams, passes), (2, keys));
+    let (streams, passes, pictures, _) = amounts(&["--continuous"]);
+    assert_eq!((streams, passes), (2, pictures));
+    assert_eq!(amounts(&["--passes", "3"]).1, 3);
+    assert_eq!(amounts(&["--streams", "7"]).1, 1, "files that stand for many streams are sampled");
+}
+
+#[test]
 fn in_a_job_every_process_is_a_node() {
     let job = |rank| Some(Launch { rank, ranks: 6 });
     let setup = cli(&["--streams", "7"]).setup(job(5)).unwrap();
@@ -53,7 +77,7 @@ fn what_cannot_be_analysed_is_said_with_its_reason() {
     assert!(error.to_string().contains("d1") && error.to_string().contains("QCIF"), "{error}");
     assert!(notices.len() == 1 && notices[0].contains("absent.mp4"));
     let (error, _) = cli(&[&bad]).setup(None).unwrap_err();
-    assert!(matches!(error, SetupError::NoClips(1)));
+    assert!(matches!(error, SetupError::NoClips));
 }
 
 #[test]

@@ -131,7 +131,7 @@ impl Listener {
         }
         if self.last_unit.elapsed() > KEY {
             self.fault(format!(
-                "packets come, but no key picture for {} s; let the sender make one every few seconds",
+                "packets come, but no key picture for {} s; let the sender make one every few seconds (unless it sends neither H.264 nor H.265)",
                 KEY.as_secs()
             ));
         }
