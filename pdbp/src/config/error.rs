@@ -71,7 +71,7 @@ impl fmt::Display for ConfigError {
             Self::UnknownKey { key, origin } => {
                 write!(f, "unknown setting `{key}` ({origin}); ")?;
                 if let Some(meant) = most_similar(key) {
-                    write!(f, "did you mean `{meant}`? ")?;
+                    return write!(f, "did you mean `{meant}`?");
                 }
                 write!(f, "known settings: ")?;
                 for (i, known) in KEYS.iter().enumerate() {

@@ -27,7 +27,11 @@ impl Settings {
     pub(super) fn read_file(&mut self, path: &Path) -> Result<(), ConfigError> {
         let fail = |reason: String| ConfigError::File { path: path.to_path_buf(), reason };
         let text = std::fs::read_to_string(path).map_err(|e| fail(e.to_string()))?;
-        let table = DeTable::parse(&text).map_err(|e| fail(e.message().to_owned()))?;
+        let table = DeTable::parse(&text).map_err(|e| {
+            let line =
+                e.span().map_or(1, |span| 1 + text.bytes().take(span.start).filter(|b| *b == b'\n').count());
+            fail(format!("line {line}: {}", e.message()))
+        })?;
         for (key, value) in table.into_inner() {
             let value = match value.into_inner() {
                 DeValue::String(text) => text.into_owned(),
