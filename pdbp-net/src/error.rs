@@ -378,7 +378,15 @@ pub enum TokenError {
 impl fmt::Display for TokenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File { path, error } => write!(f, "cannot use the token in {}: {error}", path.display()),
+            Self::File { path, error } => {
+                write!(f, "cannot use the token in {}: {error}", path.display())?;
+                match error.kind() {
+                    io::ErrorKind::NotFound => f.write_str(
+                        "; copy the founder's file to there, or start the founder first: it writes one",
+                    ),
+                    _ => Ok(()),
+                }
+            }
             Self::Short { length } => write!(
                 f,
                 "a token of {length} characters is too short; use at least {}, such as `openssl rand -hex 32` prints",
