@@ -297,7 +297,10 @@ fn write_files(
         all = false;
     }
     if let Some(directory) = &cli.report {
-        let clips = streams.clips().iter().map(|clip| format!("{} ({})", clip.name(), clip.size()));
+        let clips = streams.clips().iter().map(|clip| match clip.source() {
+            Some(_) => clip.name().to_owned(),
+            None => format!("{} ({})", clip.name(), clip.size()),
+        });
         let mut settings = vec![
             ("Clips".to_owned(), clips.collect::<Vec<_>>().join(", ")),
             ("Decoding threads".to_owned(), setup.plan.decoders.to_string()),

@@ -9,6 +9,7 @@ use super::Facts;
 use super::series::{self, MEASURES};
 use super::table::{self, duration};
 use crate::outcome::Outcome;
+use crate::plan::Mode;
 use crate::streams::Streams;
 
 /// Widths of plots, three or two side by side.
@@ -29,6 +30,7 @@ pub fn page(facts: &Facts, streams: &Streams, outcome: &Outcome) -> String {
     scores(&mut out, streams, outcome);
     transport(&mut out, outcome);
     still(&mut out, streams, outcome);
+    sources(&mut out, streams, outcome);
     faults(&mut out, streams, outcome);
     settings(&mut out, facts);
     out.push_str(FOOTER);
@@ -50,7 +52,7 @@ fn tiles(out: &mut String, streams: &Streams, outcome: &Outcome) {
         (count(all.frames_per_second(passes).round() as u64), "frames per second"),
         (duration(all.latency_ns[0]), "median latency"),
         (format!("{:.1} %", outcome.work.outside_share() * 100.0), "time outside decoding and analysis"),
-        (count(outcome.faults.len() as u64), "pictures missing"),
+        (count(outcome.faults.len() as u64), fault_words(outcome).2),
     ];
     out.push_str("<div class=tiles>");
     for (value, label) in tiles {
@@ -193,6 +195,28 @@ fn still(out: &mut String, streams: &Streams, outcome: &Outcome) {
 /// Rows of the fault table.
 const MOST_FAULTS: usize = 25;
 
+/// The table of live sources, as on the terminal.
+fn sources(out: &mut String, streams: &Streams, outcome: &Outcome) {
+    let rows = table::sources(streams, outcome);
+    if rows.is_empty() {
+        return;
+    }
+    let _ =
+        write!(out, "<h2>Sources</h2><div class=scroll><table><tr><th>{}</tr>", table::SOURCES.join("<th>"));
+    for row in rows {
+        let _ = write!(out, "<tr><td>{}</tr>", row.map(|cell| escape(&cell)).join("<td>"));
+    }
+    out.push_str("</table></div>");
+}
+
+/// What has faults, how the table calls them, and how it calls their number: a fault of a live source need not be that of a picture.
+fn fault_words(outcome: &Outcome) -> (&'static str, &'static str, &'static str) {
+    match outcome.mode {
+        Mode::Live => ("source", "Faults of sources", "faults"),
+        _ => ("clip", "Streams that gave no picture", "pictures missing"),
+    }
+}
+
 fn faults(out: &mut String, streams: &Streams, outcome: &Outcome) {
     if outcome.faults.is_empty() {
         return;
@@ -203,9 +227,10 @@ fn faults(out: &mut String, streams: &Streams, outcome: &Outcome) {
         let (_, times) = by_reason.entry((clip, &fault.reason)).or_insert((fault.stream.0, 0));
         *times += 1;
     }
-    out.push_str(
-        "<h2>Streams that gave no picture</h2><div class=scroll><table><tr><th>clip<th class=text>what was wrong\
-         <th>first stream<th>pictures missing</tr>",
+    let (what, title, number) = fault_words(outcome);
+    let _ = write!(
+        out,
+        "<h2>{title}</h2><div class=scroll><table><tr><th>{what}<th class=text>what was wrong<th>first stream<th>{number}</tr>"
     );
     for ((clip, reason), (stream, times)) in by_reason.iter().take(MOST_FAULTS) {
         let (clip, reason, times) = (escape(clip), escape(reason), count(*times as u64));

@@ -16,7 +16,7 @@ use crate::streams::{StreamNo, Streams};
 const CLASSES: [&str; 9] =
     ["class", "streams", "frames", "frames/s", "pass", "latency p50", "p90", "p99", "max"];
 const PAIRS: [&str; 4] = ["frames carried", "frames", "MB", "Mb/s"];
-const SOURCES: [&str; 5] = ["source", "pictures", "faults", "now", "last fault"];
+pub(super) const SOURCES: [&str; 5] = ["source", "pictures", "faults", "now", "last fault"];
 const STILL: [&str; 5] = ["black or frozen", "clip", "black", "repeats", "longest freeze"];
 /// Live sources that are listed individually.
 const MOST_SOURCES: usize = 24;
@@ -121,7 +121,7 @@ fn row(summary: &ClassSummary, passes: usize) -> [String; 9] {
 }
 
 /// A line per live source, broken ones and those with most faults first, and one for all if there are several.
-fn sources(streams: &Streams, outcome: &Outcome) -> Vec<[String; 5]> {
+pub(super) fn sources(streams: &Streams, outcome: &Outcome) -> Vec<[String; 5]> {
     if outcome.mode != Mode::Live {
         return Vec::new();
     }

@@ -99,6 +99,18 @@ fn the_page_is_written_with_all_plots_and_nothing_unescaped() {
 }
 
 #[test]
+fn the_page_of_live_sources_has_their_states_and_calls_faults_by_their_name() {
+    let (streams, mut outcome) = run();
+    outcome.mode = Mode::Live;
+    let page = html::page(&Facts::default(), &streams, &outcome);
+    assert!(page.contains("<h2>Sources</h2>") && page.contains("<h2>Faults of sources</h2>"));
+    assert!(page.contains("<td>live<td>") && !page.contains("pictures missing"));
+    outcome.mode = Mode::Sample;
+    let page = html::page(&Facts::default(), &streams, &outcome);
+    assert!(!page.contains("<h2>Sources</h2>") && page.contains("pictures missing"));
+}
+
+#[test]
 fn an_empty_run_still_gives_a_page() {
     let streams = Streams::new(Vec::new(), 0);
     let text = html::page(&Facts::default(), &streams, &Outcome::default());
