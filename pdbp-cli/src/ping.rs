@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pdbp::config::{Origin, Settings, TransportKind};
-use pdbp::{Builder, Event, Launch, Node, Part, PartKind, Target};
+use pdbp::{Builder, Event, Launch, Message, Node, Part, PartKind, RecvError, Target};
 
 use super::Failed;
 
@@ -18,6 +18,8 @@ const CHANNEL_COUNT: usize = 10_000;
 const CHANNEL_TIME: Duration = Duration::from_secs(1);
 /// How long the first node waits for the others to leave.
 const FAREWELL: Duration = Duration::from_secs(5);
+/// How long a node waits for a message before it looks for nodes that have failed.
+const FAILURE_CHECK: Duration = Duration::from_millis(200);
 /// Messages sent between two reads of the clock.
 const CLOCK_INTERVAL: u64 = 64;
 /// Command: pings are over, messages follow; their number comes with [`SENT`].
@@ -118,7 +120,7 @@ impl Ping {
             for (&peer, trips) in peers.iter().zip(&mut trips) {
                 let start = Instant::now();
                 part.send(peer, &message)?;
-                part.recv()?;
+                recv(part)?;
                 let took = start.elapsed();
                 if round >= warm_up {
                     trips.push(took);
@@ -141,7 +143,7 @@ impl Ping {
             part.sender(peer).command(SENT).send(&u64::to_le_bytes(sent))?;
         }
         for _ in peers {
-            part.recv()?;
+            recv(part)?;
         }
         Ok(Measurements { channel, trips, sent: sent * peers.len() as u64, took: start.elapsed() })
     }
@@ -259,10 +261,25 @@ fn peers(node: &Node, part: &Part) -> Result<Vec<Target>, Failed> {
     (1..node.settings().nodes).map(|i| Ok(part.find(&format!("ping@node{i}"), wait)?)).collect()
 }
 
+/// Waits for a message. Each node has the messages of all others to wait for, so the failure of any is an error.
+fn recv(part: &Part) -> Result<Message, Failed> {
+    loop {
+        match part.recv_timeout(FAILURE_CHECK) {
+            Err(RecvError::Timeout(_)) => {
+                let events = part.node().take_events();
+                if let Some(event) = events.iter().find(|event| matches!(event, Event::PeerFailed { .. })) {
+                    return Err(event.to_string().into());
+                }
+            }
+            received => return Ok(received?),
+        }
+    }
+}
+
 /// Sends pings back, then reads the one-way messages.
 fn echo(part: &Part) -> Result<(), Failed> {
     loop {
-        let message = part.recv()?;
+        let message = recv(part)?;
         if message.is_command() && message.command() == NO_MORE_PINGS {
             break;
         }

@@ -66,13 +66,13 @@ fn two_commands_in_two_terminals_are_a_cluster() {
     assert!(joined.stdout.is_empty(), "the first node reports for all");
 }
 
-/// It says no goodbye, and nobody listens any more.
-#[test]
-fn a_process_that_is_killed_is_missed() {
+/// A founder, and as many processes that have joined it, once answers come back.
+fn pinging(joined: usize) -> (Running, Vec<Running>) {
     let (address, figures) = (address(), self::address());
-    let ping = &["ping", "--count", "10000000", "--set", "outage_ms=300"];
+    let nodes = (joined + 1).to_string();
+    let ping = &["ping", "--count", "10000000", "--set", "outage_ms=300", "--nodes", &nodes];
     let founder = Running::start(pdbp(ping, &[("PDBP_LISTEN", &address), ("PDBP_METRICS", &figures)]));
-    let joined = Running::start(pdbp(ping, &[("PDBP_JOIN", &address)]));
+    let joined = (0..joined).map(|_| Running::start(pdbp(ping, &[("PDBP_JOIN", &address)]))).collect();
     let began = Instant::now();
     let mut shown = String::new();
     // Until answers come back: the row's messages per second, the fourth figure from its end.
@@ -88,6 +88,24 @@ fn a_process_that_is_killed_is_missed() {
         let output = pdbp(top, &[]).output().unwrap();
         shown = String::from_utf8(output.stdout).unwrap();
     }
+    (founder, joined)
+}
+
+/// It says no goodbye, and others wait for its answers.
+#[test]
+fn a_process_that_is_killed_ends_the_others() {
+    let (founder, mut joined) = pinging(2);
+    drop(joined.pop());
+    for output in [founder.output(), joined.remove(0).output()] {
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.contains(" has failed"), "{said}");
+    }
+}
+
+/// Nobody listens any more.
+#[test]
+fn a_process_that_is_killed_is_missed() {
+    let (founder, joined) = pinging(1);
     drop(joined);
     let founder = founder.output();
     let said = String::from_utf8(founder.stderr).unwrap();
