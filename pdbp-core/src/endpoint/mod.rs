@@ -84,6 +84,8 @@ mod sending;
 mod storage;
 mod streams;
 mod superstep;
+#[cfg(test)]
+mod tests;
 
 use managed::ManagedSlice;
 

@@ -219,6 +219,37 @@ fn next_ahead(inbox: &mut TestInbox, source: &mut Source, trains: u32, unread: u
     read
 }
 
+/// Copies up to `most` messages of a delivery.
+fn take_pieces(inbox: &mut TestInbox, source: &mut Source, mut most: u32) -> Vec<Read> {
+    let mut taken = vec![];
+    let hold = inbox.take_pieces(source, |info, start, length, left| {
+        let count = left.min(most);
+        most -= count;
+        taken.extend((0..count as usize).map(|i| (info, start + i * length, length)));
+        count
+    });
+    let Some(Ok(hold)) = hold else {
+        assert!(taken.is_empty());
+        return vec![];
+    };
+    let read = |(info, start, length): (Info, usize, usize)| {
+        let bytes = source.bytes(&hold)[start..][..length].to_vec();
+        (info.source().local(), info.command(), info.is_command(), bytes)
+    };
+    let read = taken.into_iter().map(read).collect();
+    source.release(hold);
+    read
+}
+
+fn read_each(inbox: &mut TestInbox, source: &mut Source) -> Vec<Read> {
+    let mut read = vec![];
+    let count = inbox.read_each(source, |info, bytes| {
+        read.push((info.source().local(), info.command(), info.is_command(), bytes.to_vec()));
+    });
+    assert_eq!(count.unwrap_or(0), read.len());
+    read
+}
+
 /// Something to do with an inbox and its pipe.
 #[derive(Clone, Debug)]
 enum Operation {
@@ -242,6 +273,9 @@ enum Operation {
     /// Messages read ahead: trains at most, and messages of the last that are not read.
     Ahead(u32, u32),
     Batch,
+    /// Messages copied from one delivery, at most.
+    Pieces(u32),
+    Each,
     Look,
     Stream,
 }
@@ -256,6 +290,8 @@ fn operation() -> impl Strategy<Value = Operation> {
         4 => Just(Operation::Next),
         4 => (0u32..4, 0u32..4).prop_map(|(trains, unread)| Operation::Ahead(trains, unread)),
         2 => Just(Operation::Batch),
+        2 => (0u32..8).prop_map(Operation::Pieces),
+        1 => Just(Operation::Each),
         1 => Just(Operation::Look),
         2 => Just(Operation::Stream),
     ]
@@ -313,6 +349,15 @@ proptest! {
     }
 }
 
+/// What a reader that looks for commands first has got at once.
+fn expect_all(reads: impl IntoIterator<Item = Read>, oracle: &mut Oracle) -> Result<(), TestCaseError> {
+    let has_command = !oracle.commands.is_empty();
+    let mut reads = reads.into_iter().peekable();
+    let overtaken = has_command && reads.peek().is_some_and(|read| !read.2);
+    prop_assert!(!overtaken, "a message came before a command");
+    reads.try_for_each(|read| expect(read, oracle))
+}
+
 fn expect(read: Read, oracle: &mut Oracle) -> Result<(), TestCaseError> {
     let queue = if read.2 { &mut oracle.commands } else { &mut oracle.messages };
     prop_assert_eq!(Some(read), queue.pop_front());
@@ -346,23 +391,15 @@ fn apply(
         }
         Operation::Piece { from, bytes } => piece(from, bytes, source, oracle),
         Operation::Segment { number, how } => segment(number, how, source, oracle),
-        Operation::Next => {
-            if let Some(read) = next(inbox, source) {
-                // Nothing overtakes a command that had arrived before the look.
-                prop_assert!(read.2 || oracle.commands.is_empty() || read.3.len() <= BODY);
-                expect(read, oracle)?;
-            }
-        }
+        Operation::Next => expect_all(next(inbox, source), oracle)?,
         Operation::Ahead(trains, unread) => {
             for read in next_ahead(inbox, source, trains, unread) {
                 expect(read, oracle)?;
             }
         }
-        Operation::Batch => {
-            for read in next_batch(inbox, source) {
-                expect(read, oracle)?;
-            }
-        }
+        Operation::Batch => expect_all(next_batch(inbox, source), oracle)?,
+        Operation::Pieces(most) => expect_all(take_pieces(inbox, source, most), oracle)?,
+        Operation::Each => expect_all(read_each(inbox, source), oracle)?,
         Operation::Look => {
             let waiting = inbox.poll(source);
             let may = !oracle.messages.is_empty()

@@ -221,21 +221,28 @@ fn messages_for_nobody_are_counted_and_their_blocks_come_back() {
 }
 
 #[test]
-fn a_released_pipe_makes_its_part_unroutable_and_ends_its_streams() {
-    let mut c = setup(Links::InPlace).ready();
-    c.oracle.borrow_mut().lossy = true;
-    c.apply(Operation::Segment { node: 0, source: 0, to: 1, dest: 0, length: 1, last: false });
-    rounds(&mut c, 3);
-    c.host(1).engine.release_pipe(PipeId(0)).unwrap();
-    assert_eq!(c.host(1).engine.stream_mappings().count(), 0);
-    c.read(1, 0, 1, false);
-    rounds(&mut c, 2);
-    c.apply(Operation::Segment { node: 0, source: 0, to: 1, dest: 0, length: 1, last: true });
-    ship(&mut c, 0, 1);
-    rounds(&mut c, 3);
-    assert_eq!(c.host(1).engine.counters().stray_segments, 1);
-    assert_eq!(c.host(1).engine.counters().unroutable, 1);
-    c.settle();
+fn a_pipe_or_part_that_is_given_up_is_unroutable_and_its_streams_end() {
+    for frees in [false, true] {
+        let mut c = setup(Links::InPlace).ready();
+        c.oracle.borrow_mut().lossy = true;
+        c.apply(Operation::Segment { node: 0, source: 0, to: 1, dest: 0, length: 1, last: false });
+        rounds(&mut c, 3);
+        let engine = &mut c.host(1).engine;
+        if frees {
+            engine.free(part(1, 0)).unwrap();
+        } else {
+            engine.release_pipe(PipeId(0)).unwrap();
+        }
+        assert_eq!(engine.stream_mappings().count(), 0, "frees: {frees}");
+        c.read(1, 0, 1, false);
+        rounds(&mut c, 2);
+        c.apply(Operation::Segment { node: 0, source: 0, to: 1, dest: 0, length: 1, last: true });
+        ship(&mut c, 0, 1);
+        rounds(&mut c, 3);
+        assert_eq!(c.host(1).engine.counters().stray_segments, 1);
+        assert_eq!(c.host(1).engine.counters().unroutable, 1);
+        c.settle();
+    }
 }
 
 #[test]
