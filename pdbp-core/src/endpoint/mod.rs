@@ -331,6 +331,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Endpoint<'a, 
     /// Starts to find out whether everything sent so far, by any node, has arrived at its part.
     pub fn quiesce(&mut self) -> Quiescence {
         self.flush();
+        self.pipes.dirty = true;
         Quiescence(self.engine.request_quiescence())
     }
 

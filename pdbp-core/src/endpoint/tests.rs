@@ -80,6 +80,97 @@ fn segment_numbers_wrap_around_and_no_other_stream_begins() {
     assert!(matches!(nodes[1].poll_stream(&stream), StreamPiece::End));
 }
 
+/// A host sleeps until [`Endpoint::next_poll`]: it must not sleep on something that only a poll carries on.
+#[test]
+fn whoever_has_something_for_a_poll_to_do_is_polled_at_once() {
+    type Act = fn(&mut Node, PartId, PartId) -> bool;
+    let acts: [(&str, Act); 15] = [
+        ("send", |node, from, to| node.send(from, to, b"x").is_ok()),
+        ("send_with", |node, from, to| node.send_with(from, to, 8, |room| room.fill(1)).is_ok()),
+        ("send_train", |node, from, to| {
+            let begun = node.send(from, to, b"ab").is_ok();
+            node.pipes.dirty = false;
+            begun && node.send_train(from, to, b"abcdef", 2) == Ok(3)
+        }),
+        ("poll_set", |node, from, to| {
+            let mut set = node.begin_set(from, [to], b"x").unwrap();
+            node.poll_set(&mut set) == Ok(true)
+        }),
+        ("send_command", |node, from, to| node.send_command(from, to, 1, b"x").is_ok()),
+        ("abort_long", |node, from, to| {
+            let long = node.begin_long(from, to, [7; 5000]).unwrap();
+            node.abort_long(long);
+            true
+        }),
+        ("open_stream", |node, from, to| node.open_stream(from, to).is_ok()),
+        ("flush_stream", |node, from, to| {
+            let mut out = node.open_stream(from, to).unwrap();
+            let written = node.write(&mut out, b"x") == Ok(1);
+            node.pipes.dirty = false;
+            node.flush_stream(&mut out);
+            written
+        }),
+        ("poll_finish", |node, from, to| {
+            let mut out = node.open_stream(from, to).unwrap();
+            node.pipes.dirty = false;
+            node.poll_finish(&mut out) == Ok(true)
+        }),
+        ("abort_stream", |node, from, to| {
+            let out = node.open_stream(from, to).unwrap();
+            node.pipes.dirty = false;
+            node.abort_stream(out);
+            true
+        }),
+        ("register", |node, _, _| node.register("another", PartKind::Cpu).is_ok()),
+        ("unregister", |node, from, _| node.unregister(from).is_ok()),
+        ("barrier", |node, _, _| {
+            let barrier = node.barrier();
+            !node.has_passed(barrier)
+        }),
+        ("quiesce", |node, _, _| {
+            let asked = node.quiesce();
+            !node.is_quiescent(asked)
+        }),
+        ("advance", |node, from, _| node.advance(from, true) == Ok(true)),
+    ];
+    for (name, act) in acts {
+        let (mut nodes, mut turn) = (nodes(), 0);
+        let [to, from] = nodes.each_mut().map(|node| node.register("part", PartKind::Cpu).unwrap());
+        settle(&mut nodes, &mut turn);
+        let node = &mut nodes[1];
+        assert!(node.next_poll() > node.now, "it is at rest before {name}");
+        assert!(act(node, from, to), "{name}");
+        assert_eq!(node.next_poll(), node.now, "after {name}");
+    }
+}
+
+/// What a part had in progress is over with it: there is room for one long message only, which another part gets.
+#[test]
+fn a_part_that_leaves_with_a_long_message_in_progress_gives_up_its_room() {
+    for asked_only in [true, false] {
+        let (mut nodes, mut turn) = (nodes(), 0);
+        let to = nodes[0].register("reads", PartKind::Cpu).unwrap();
+        let [from, other] = ["leaves", "stays"].map(|name| nodes[1].register(name, PartKind::Cpu).unwrap());
+        settle(&mut nodes, &mut turn);
+        let mut long = nodes[1].begin_long(from, to, [7; 16 << 10]).unwrap();
+        assert_eq!(nodes[1].poll_long(&mut long), Ok(false), "it asks for room");
+        if !asked_only {
+            settle(&mut nodes, &mut turn);
+        }
+        nodes[1].unregister(from).unwrap();
+        settle(&mut nodes, &mut turn);
+        let mut long = Some(nodes[1].begin_long(other, to, [9; 16 << 10]).unwrap());
+        let mut lengths = Vec::new();
+        for _ in 0..40 {
+            long.take_if(|long| nodes[1].poll_long(long) == Ok(true));
+            settle(&mut nodes, &mut turn);
+            // The end of the first message is behind what is read.
+            nodes[0].recv_each(to, |info, bytes| lengths.push((info.source(), bytes.len())));
+        }
+        assert_eq!(lengths, [(other, 16 << 10)]);
+    }
+}
+
 #[test]
 fn memory_that_lacks_a_table_is_refused_by_the_name_of_the_table() {
     fn none<T>() -> ManagedSlice<'static, T> {
