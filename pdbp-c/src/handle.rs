@@ -157,6 +157,29 @@ fn enter<T: Handle>(handle: &T) -> Result<(), Failure> {
     handle.enter()
 }
 
+/// What the tests call functions with that take pointers to handles.
+#[cfg(test)]
+macro_rules! pointers {
+    ($pointer:ty, $c_name:expr, $sample:expr) => {
+        fn c_name() -> String {
+            $c_name
+        }
+
+        fn null() -> $pointer {
+            std::ptr::null_mut()
+        }
+
+        fn sample(world: &crate::tests::World) -> $pointer {
+            let sample: fn(&crate::tests::World) -> *mut T = $sample;
+            sample(world)
+        }
+
+        fn foreign(world: &crate::tests::World) -> $pointer {
+            world.of_another_kind::<T>()
+        }
+    };
+}
+
 /// A handle that the calling thread may use.
 pub struct In<T>(PhantomData<T>);
 
@@ -179,21 +202,7 @@ impl<T: Handle + 'static> Arg for In<T> {
         }
     }
     #[cfg(test)]
-    fn c_name() -> String {
-        T::POINTER.to_owned()
-    }
-    #[cfg(test)]
-    fn null() -> *mut T {
-        std::ptr::null_mut()
-    }
-    #[cfg(test)]
-    fn sample(world: &crate::tests::World) -> *mut T {
-        T::sample(world)
-    }
-    #[cfg(test)]
-    fn foreign(world: &crate::tests::World) -> *mut T {
-        world.of_another_kind::<T>()
-    }
+    pointers!(*mut T, T::POINTER.to_owned(), T::sample);
 }
 
 /// A handle that is only looked at, by any thread.
@@ -210,21 +219,7 @@ impl<T: Handle + 'static> Arg for Look<T> {
         In::poison(c.cast_mut());
     }
     #[cfg(test)]
-    fn c_name() -> String {
-        format!("const {}", T::POINTER)
-    }
-    #[cfg(test)]
-    fn null() -> *const T {
-        std::ptr::null()
-    }
-    #[cfg(test)]
-    fn sample(world: &crate::tests::World) -> *const T {
-        T::sample(world)
-    }
-    #[cfg(test)]
-    fn foreign(world: &crate::tests::World) -> *const T {
-        world.of_another_kind::<T>()
-    }
+    pointers!(*const T, format!("const {}", T::POINTER), T::sample);
 }
 
 /// A handle that may not be the calling thread's yet.
@@ -241,21 +236,7 @@ impl<T: Handle + 'static> Arg for Foreign<T> {
         In::poison(c);
     }
     #[cfg(test)]
-    fn c_name() -> String {
-        T::POINTER.to_owned()
-    }
-    #[cfg(test)]
-    fn null() -> *mut T {
-        std::ptr::null_mut()
-    }
-    #[cfg(test)]
-    fn sample(world: &crate::tests::World) -> *mut T {
-        T::sample(world)
-    }
-    #[cfg(test)]
-    fn foreign(world: &crate::tests::World) -> *mut T {
-        world.of_another_kind::<T>()
-    }
+    pointers!(*mut T, T::POINTER.to_owned(), T::sample);
 }
 
 /// A handle, or null.
@@ -272,21 +253,7 @@ impl<T: Handle + 'static> Arg for Maybe<T> {
         In::poison(c);
     }
     #[cfg(test)]
-    fn c_name() -> String {
-        T::POINTER.to_owned()
-    }
-    #[cfg(test)]
-    fn null() -> *mut T {
-        std::ptr::null_mut()
-    }
-    #[cfg(test)]
-    fn sample(world: &crate::tests::World) -> *mut T {
-        T::sample(world)
-    }
-    #[cfg(test)]
-    fn foreign(world: &crate::tests::World) -> *mut T {
-        world.of_another_kind::<T>()
-    }
+    pointers!(*mut T, T::POINTER.to_owned(), T::sample);
 }
 
 /// A handle that ends with the call. `None`: null, or one of the process that this one is a fork of, which is forgotten.
@@ -311,22 +278,7 @@ impl<T: Handle + 'static> Arg for Free<T> {
         Ok(freed)
     }
     #[cfg(test)]
-    fn c_name() -> String {
-        T::POINTER.to_owned()
-    }
-    #[cfg(test)]
-    fn null() -> *mut T {
-        std::ptr::null_mut()
-    }
-    #[cfg(test)]
-    fn sample(_: &crate::tests::World) -> *mut T {
-        // The world is freed in the end.
-        std::ptr::null_mut()
-    }
-    #[cfg(test)]
-    fn foreign(world: &crate::tests::World) -> *mut T {
-        world.of_another_kind::<T>()
-    }
+    pointers!(*mut T, T::POINTER.to_owned(), |_| std::ptr::null_mut()); // The world is freed in the end.
 }
 
 /// The calling thread: no other thread that runs has the number, nor is it 0. It is a multiple of 4.
