@@ -27,7 +27,7 @@
 //!
 //! A flow is a state machine that its owner polls: no call waits. It owns the device memory and blocks of pending copies. When it fails
 //! or is dropped, those of copies still pending go to its [`Copier`], which releases each when its copy is over. A device error that
-//! does not imply that a copy is over ends the flow, but no copy: the memory that the copy uses stays held ([`InUse`]). So does
+//! does not imply that a copy is over ends the flow, but no copy: the memory that the copy uses stays held (`InUse`). So does
 //! everything that a flow holds when a function of the caller panics in it; the flow has then failed.
 
 mod bundle;
