@@ -192,9 +192,6 @@ fn still(out: &mut String, streams: &Streams, outcome: &Outcome) {
     }
 }
 
-/// Rows of the fault table.
-const MOST_FAULTS: usize = 25;
-
 /// The table of live sources, as on the terminal.
 fn sources(out: &mut String, streams: &Streams, outcome: &Outcome) {
     let rows = table::sources(streams, outcome);
@@ -216,6 +213,9 @@ fn fault_words(outcome: &Outcome) -> (&'static str, &'static str, &'static str) 
         _ => ("clip", "Streams that gave no picture", "pictures missing"),
     }
 }
+
+/// Rows of the fault table.
+const MOST_FAULTS: usize = 25;
 
 fn faults(out: &mut String, streams: &Streams, outcome: &Outcome) {
     if outcome.faults.is_empty() {

@@ -179,10 +179,12 @@ impl<S: Site> Server<S> {
     fn limit_unserved(&mut self, address: IpAddr) {
         let most = self.context.limits.per_address;
         let is_one = |one: &&mut Connection| !one.is_served && !one.is_over() && one.address == address;
-        let unserved: Vec<_> = self.connections.iter_mut().filter(is_one).collect();
-        if unserved.len() >= most {
-            // They are in the order in which they were accepted.
-            unserved.into_iter().take(1).for_each(Connection::close);
+        // In the order in which they were accepted.
+        let mut unserved = self.connections.iter_mut().filter(is_one);
+        if let Some(first) = unserved.next()
+            && 1 + unserved.count() >= most
+        {
+            first.close();
         }
     }
 
