@@ -71,11 +71,6 @@ pub enum StartError {
         /// MPI's error.
         cause: Option<MpiError>,
     },
-    /// A process that was in an earlier domain of these processes has ended, so that they cannot start another one.
-    Ended {
-        /// Its rank there.
-        rank: usize,
-    },
     /// Another process could not join.
     Other,
     /// An MPI call failed.
@@ -124,10 +119,6 @@ impl fmt::Display for StartError {
                 }
                 cause.iter().try_for_each(|cause| write!(f, ": {cause}"))
             }
-            Self::Ended { rank } => write!(
-                f,
-                "process {rank} of the communicator has ended; start each cluster on all processes, or see why that one ended"
-            ),
             Self::Other => {
                 f.write_str("another process of the communicator could not start; its message says why")
             }

@@ -5,14 +5,9 @@
 //! busy, or dead. So the remains of a domain are kept in a list, and freed at the next collective call: when the same processes start
 //! another domain, or when MPI is finalised, if this library initialised it. The list also keeps the memory of requests that could not be
 //! completed.
-//!
-//! # Processes that end
-//! A process that ends cannot start another domain, while the others may wait for it to do so. Before it finalises MPI, it therefore sends
-//! its rank to the next rank of each domain, which passes it on when it starts another one, and fails.
 
-use std::ffi::c_int;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::error::{MpiError, StartError, Threads};
@@ -57,14 +52,7 @@ struct Domain {
     backing: Option<Backing>,
     /// Requests that were not complete when the transport was dropped.
     requests: Vec<Request>,
-    /// What the rank before this one sends at its end: the rank of the first process that ends, plus one.
-    ended: Box<AtomicU64>,
-    /// The request for that, while another domain starts.
-    end: Option<Request>,
 }
-
-/// The tag of that message.
-const ENDED: c_int = 3;
 
 /// Where blocks lie.
 pub(crate) enum Backing {
@@ -171,8 +159,7 @@ impl Gate {
         let process = &mut *self.0;
         process.serial += 1;
         let (serial, region) = (process.serial, Weak::new());
-        let (backing, requests, ended, end) = (None, Vec::new(), Box::default(), None);
-        process.domains.push(Domain { serial, comm, host, region, backing, requests, ended, end });
+        process.domains.push(Domain { serial, comm, host, region, backing: None, requests: Vec::new() });
         Serial(serial)
     }
 
@@ -218,60 +205,7 @@ impl Gate {
         agreed
     }
 
-    /// The newest domain of the processes of `comm`.
-    pub(crate) fn last_domain(&self, comm: Comm) -> Option<Serial> {
-        let is_one = |domain: &&Domain| comm.is_congruent(self, domain.comm).unwrap_or(false);
-        self.0.domains.iter().rev().find(is_one).map(|domain| Serial(domain.serial))
-    }
-
-    /// Fails if a process of the domain is known to have ended, and tells the next one.
-    pub(crate) fn check_end(&mut self, serial: Serial) -> Result<(), StartError> {
-        let at = self.0.domains.iter().position(|domain| domain.serial == serial.0);
-        let Some(mut domain) = at.map(|at| self.0.domains.remove(at)) else { return Ok(()) };
-        let found = self.find_end(&mut domain);
-        let comm = domain.comm;
-        self.0.domains.insert(at.unwrap_or(0), domain);
-        let Some(rank) = found? else { return Ok(()) };
-        self.tell_end(comm, rank);
-        Err(StartError::Ended { rank: usize::try_from(rank).unwrap_or(usize::MAX) })
-    }
-
-    /// The rank of a process that has ended, if this process has been told.
-    fn find_end(&self, domain: &mut Domain) -> Result<Option<u64>, MpiError> {
-        let request = match domain.end {
-            Some(request) => request,
-            None => {
-                let (_, previous) = neighbours(self, domain.comm)?;
-                // SAFETY: a word that lives as long as the domain, which is not freed before the request is complete.
-                unsafe { domain.comm.irecv(self, word(&domain.ended), previous, ENDED) }?
-            }
-        };
-        let mut requests = [request];
-        if !request.is_null(self) {
-            result::test_some(self, &mut requests, &mut Report::default(), |_| ())?;
-        }
-        let [request] = requests;
-        domain.end = Some(request);
-        // MPI has written it, if the request is complete.
-        Ok(domain.ended.load(Ordering::Relaxed).checked_sub(1).filter(|_| request.is_null(self)))
-    }
-
-    /// Tells the next rank that the process of this rank has ended, unless it is that process.
-    fn tell_end(&self, comm: Comm, rank: u64) {
-        if let Ok((next, _)) = neighbours(self, comm)
-            && next as u64 != rank
-        {
-            let word = word(Box::leak(Box::new(AtomicU64::new(rank + 1))));
-            // SAFETY: the word is leaked, and never written again.
-            let _ = unsafe { comm.isend(self, word, next, ENDED) };
-        }
-    }
-
     fn is_done(&self, domain: &mut Domain) -> bool {
-        if let Some(mut end) = domain.end.take_if(|end| domain.backing.is_some() && !end.is_null(self)) {
-            end.cancel(self);
-            domain.requests.push(end);
-        }
         let mut report = Report::default();
         if !domain.requests.is_empty() {
             // A request that failed is complete as well.
@@ -294,16 +228,6 @@ impl Gate {
         domain.host.iter().for_each(|host| host.free(self));
         domain.comm.free(self);
     }
-}
-
-/// The ranks after and before this process' own.
-fn neighbours(gate: &Gate, comm: Comm) -> Result<(usize, usize), MpiError> {
-    let (rank, size) = (comm.rank(gate)?.max(0) as usize, comm.size(gate)?.max(1) as usize);
-    Ok(((rank + 1) % size, (rank + size - 1) % size))
-}
-
-fn word(word: &AtomicU64) -> (NonNull<u8>, usize) {
-    (NonNull::from(word).cast(), size_of::<u64>())
 }
 
 /// Takes the memory of a domain whose blocks are no longer in use, except perhaps by requests.
@@ -364,12 +288,6 @@ pub(crate) fn finalising() {
 
 /// Bars all threads from here on.
 fn close(gate: &mut Gate) {
-    // Nothing is sent to processes that may be dead.
-    for domain in gate.0.domains.iter().filter(|_| !DIED.load(Ordering::Relaxed)) {
-        if let Ok(rank) = domain.comm.rank(gate) {
-            gate.tell_end(domain.comm, rank.max(0) as u64);
-        }
-    }
     OVER.store(true, Ordering::Relaxed);
     gate.0.over = true;
     // MPI may complete requests while it is finalised, so the memory of live domains must stay.

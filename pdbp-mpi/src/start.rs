@@ -154,11 +154,8 @@ fn join(gate: Gate, parent: Comm, options: &Options) -> Result<(Mpi, MpiMemory),
     Ok((Mpi::assemble((node, nodes), options.largest_block, shared, remote, direct, region), memory))
 }
 
-/// Waits for all processes with the gate open: before they arrive, they may need other domains of this process to make progress. Fails if
-/// one has ended.
+/// Waits for all processes with the gate open: before they arrive, they may need other domains of this process to make progress.
 fn meet(mut gate: Gate, parent: Comm) -> Result<Gate, StartError> {
-    let last = gate.last_domain(parent);
-    last.map_or(Ok(()), |last| gate.check_end(last))?;
     let mut requests = [parent.begin_barrier(&gate)?];
     let mut report = Report::default();
     let mut rounds = 0;
@@ -168,7 +165,6 @@ fn meet(mut gate: Gate, parent: Comm) -> Result<Gate, StartError> {
         if let Some(outcome) = done {
             return outcome.map(|_| gate).map_err(StartError::Mpi);
         }
-        last.map_or(Ok(()), |last| gate.check_end(last))?;
         drop(gate);
         rounds += 1;
         if rounds > 100 {

@@ -106,24 +106,6 @@ pub(crate) fn panic() -> Result<(), String> {
     Ok(())
 }
 
-/// The others, which wait for it, were never told.
-pub(crate) fn panic_before_another_starts() -> Result<(), String> {
-    for builder in [builder, builder_apart] {
-        let first = builder().start().map_err(|e| e.to_string())?;
-        node(&first).barrier(SOON).map_err(|e| e.to_string())?;
-    }
-    let (me, _) = launch::place().ok_or("not started by a launcher")?;
-    assert!(me != ENDS, "this panic is meant to be");
-    // The second time, they know.
-    for _ in 0..2 {
-        let why = builder().start().err().ok_or("it has started without one")?.to_string();
-        if !why.contains("process 1 of the communicator has ended") {
-            return Err(why);
-        }
-    }
-    Ok(())
-}
-
 pub(crate) fn killed() -> Result<(), String> {
     let rank = start(builder())?;
     launch::name_files();

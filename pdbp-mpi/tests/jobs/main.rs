@@ -103,7 +103,6 @@ const JOBS: &[Job] = &[
     well("the_program_finalises_mpi_with_a_cluster_alive", &[2], endings::finalise),
     well("the_program_finalises_mpi_with_a_cluster_between_hosts_alive", &[2], endings::finalise_apart),
     without_one("a_rank_panics_with_a_cluster_alive", &[3], endings::panic),
-    without_one("a_rank_panics_before_another_cluster_starts", &[2, 4], endings::panic_before_another_starts),
     without_one_killed("a_rank_is_killed", &[3], endings::killed),
     without_one_killed("a_rank_is_killed_that_nobody_sends_to", &[3], endings::killed_in_silence),
     without_one_killed("a_rank_is_killed_and_another_hears_of_it", &[3], endings::killed_by_hearsay),
