@@ -10,6 +10,8 @@
 //! | a follower keeps its vow not to vote | 1 lease from the grant's arrival, its own | at least 16/17 = 0.941 leases |
 //! | the primary relies on the vow | 7/8 lease from making the grant, its own | at most 7/8 · 16/15 = 0.933 leases |
 //!
+//! The primary declares a member down from which nothing has arrived, requests or data, for as long as it assumes that it can read.
+//!
 //! In the first pair of rows the follower's span ends before the primary's; in the second pair the primary's ends first.
 //!
 //! # Suspended nodes
@@ -125,6 +127,16 @@ impl Agreement<'_> {
     fn is_last(&self) -> bool {
         let others = self.peers.iter().enumerate().any(|(i, p)| p.member && i != self.me.index());
         !others && self.is_member(self.me) && self.pending.is_some_and(|p| p.joins)
+    }
+
+    /// At the primary: notes that a member has sent something, of whatever kind. It lives, even if its requests for a lease are held up
+    /// behind its data. This only prolongs what the primary assumes that the member may read.
+    pub(crate) fn heard_from(&mut self, node: NodeId, now: Time) {
+        let now = now.max(self.clock);
+        let is_primary = self.role == Role::Primary;
+        if let Some(peer) = self.peers.get_mut(node.index()).filter(|peer| is_primary && peer.member) {
+            peer.last_heard = Some(now);
+        }
     }
 
     pub(super) fn on_alive(&mut self, from: NodeId, sent: Time, stamp: Time) {

@@ -81,6 +81,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             self.agreement_due = Some(now);
         }
         self.submit_next();
+        if self.agreement_due.is_some_and(|at| at <= now) {
+            self.note_arrivals();
+        }
         self.agreement_due = self.agreement.tick(now, &mut self.tables);
         while let Some(event) = self.agreement.next_event() {
             self.control_dirty = true;
@@ -100,6 +103,17 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         self.vacate_places();
         self.report_primary();
+    }
+
+    /// At the primary: notes which members have sent blocks since this was last called.
+    fn note_arrivals(&mut self) {
+        if !self.is_master() {
+            return;
+        }
+        for link in self.links.iter_mut().filter(|link| link.numbers.received != link.heard) {
+            link.heard = link.numbers.received;
+            self.agreement.heard_from(link.peer, self.now);
+        }
     }
 
     /// Handles the members' decision to admit another node or to declare it down.

@@ -141,3 +141,26 @@ fn one_deaf_peer_does_not_stop_the_others_barrier() {
         c.settle();
     }
 }
+
+/// Requests for leases may be held up behind a lot of data, which shows as well that the node lives.
+#[test]
+fn a_node_whose_data_arrives_is_not_declared_down_for_want_of_requests() {
+    for links in ALL {
+        let lease = 40_000;
+        let mut c = Setup { nodes: 3, lease, ..setup(links) }.ready();
+        c.net.borrow_mut().links[1][0].garbled = u32::MAX;
+        c.oracle.borrow_mut().lossy = true;
+        let began = c.now;
+        while c.now.since(began) < 4 * lease {
+            ship(&mut c, 1, 0);
+            for _ in 0..20 {
+                rounds(&mut c, 1);
+                c.now = c.now.after(100);
+            }
+            c.read(0, 0, 1, false);
+        }
+        assert!(c.host(0).engine.agreement().is_member(node(1)), "{links:?}");
+        // Without data it is down soon.
+        c.run(1000, |c| c.hosts[0].as_ref().is_some_and(|host| !host.engine.agreement().is_member(node(1))));
+    }
+}
