@@ -13,11 +13,13 @@ const WIDEST: usize = 360;
 /// Bytes of the two headers of a BMP file.
 const HEADERS: u32 = 54;
 
-/// Picture `number` of a clip as a `data:` URL. `None` if it cannot be decoded.
+/// Picture `number` of a clip as a `data:` URL. `None` if it cannot be decoded, or the clip has no such picture.
 pub(super) fn url(codec: Codec, clip: &Clip, number: u32) -> Option<String> {
     if let Some(source) = clip.source() {
         return last_key(codec, source);
     }
+    // A follower would begin anew at the end of the clip.
+    clip.index().pictures.get(number as usize)?;
     let before = clip.index().entries.iter().rev().find(|entry| entry.picture <= number)?;
     let mut follower = Follower::new(codec, before);
     // A decoder keeps up to 16 pictures.

@@ -31,7 +31,7 @@ fn over_any_number_of_nodes_the_scores_are_those_without_transport() {
         &direct::run(&streams, plan, Codec::default(), &Place::cpu(), RunClock::start(), &()).unwrap(),
     );
     assert_eq!(expected.len(), 60);
-    for nodes in 1..=5 {
+    for nodes in [1, 2, 5] {
         let outcome = over(nodes, &streams, plan);
         assert!(scored(&outcome) == expected, "{nodes} nodes");
         assert_eq!((outcome.passes.len(), outcome.faults.len(), outcome.work.analysed), (2, 0, 60));
@@ -108,7 +108,7 @@ fn parts_of_one_node_do_not_lock_each_other_out() {
     let cluster = Cluster::builder().nodes(1).set("row_blocks", "4").start().unwrap();
     let clips = bundled().clips.into_iter().filter(|clip| clip.name() == "bbb_cif_blocky").collect();
     let streams = Streams::new(clips, 16);
-    let plan = Plan { mode: Mode::Continuous, passes: 40, decoders: 3 };
+    let plan = Plan { mode: Mode::Continuous, passes: 20, decoders: 3 };
     let outcome = run(
         (&cluster, &Side::Whole),
         &streams,
@@ -120,7 +120,7 @@ fn parts_of_one_node_do_not_lock_each_other_out() {
     )
     .unwrap()
     .unwrap();
-    assert!(outcome.arrivals.len() >= 16 * 36);
+    assert!(outcome.arrivals.len() >= 16 * 16);
 }
 
 /// Samples of rows and reasons of faults are longer than such blocks: the steward failed at the end, and with it the run.

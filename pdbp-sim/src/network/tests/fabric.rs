@@ -41,15 +41,12 @@ crate::conformance!(chain_5, domain(5, on(good(InPlace), chain(5))));
 crate::conformance!(ring_5, domain(5, on(good(Posted), ring(5))));
 crate::conformance!(tree_5, domain(5, on(good(Posted), tree(5))));
 crate::conformance!(chain_16, domain(16, on(good(Posted), chain(16))));
-crate::conformance!(ring_16, domain(16, on(good(InPlace), ring(16))));
-crate::conformance!(tree_16, domain(16, on(good(Posted), tree(16))));
 // One frame in ten is corrupted.
 crate::conformance!(lossy_chain_2, domain(2, on(bad(InPlace), chain(2))));
 crate::conformance!(lossy_tree_2, domain(2, on(bad(Posted), tree(2))));
 crate::conformance!(lossy_chain_5, domain(5, on(bad(Posted), chain(5))));
 crate::conformance!(lossy_ring_5, domain(5, on(bad(InPlace), ring(5))));
 crate::conformance!(lossy_tree_5, domain(5, on(bad(InPlace), tree(5))));
-crate::conformance!(lossy_chain_16, domain(16, on(bad(InPlace), chain(16))));
 crate::conformance!(lossy_ring_16, domain(16, on(bad(Posted), ring(16))));
 crate::conformance!(lossy_tree_16, domain(16, on(bad(InPlace), tree(16))));
 
