@@ -165,6 +165,11 @@ impl Clip {
         &self.data
     }
 
+    /// Whether it is one of the [`BUNDLED`].
+    pub(crate) fn is_bundled(&self) -> bool {
+        BUNDLED.iter().any(|bundled| std::ptr::eq(bundled.data, self.data()))
+    }
+
     /// Its access units and entry points; at least one of each, except for a live source.
     pub fn index(&self) -> &Index {
         &self.index

@@ -8,6 +8,7 @@ use pdbp_plots::{Axis, Plot, Scale, Series, Shape, count, escape};
 use super::Facts;
 use super::series::{self, MEASURES};
 use super::table::{self, duration};
+use crate::clips::Clip;
 use crate::outcome::Outcome;
 use crate::plan::Mode;
 use crate::streams::Streams;
@@ -34,14 +35,21 @@ pub fn page(facts: &Facts, streams: &Streams, outcome: &Outcome) -> String {
     faults(&mut out, streams, outcome);
     settings(&mut out, facts);
     out.push_str(FOOTER);
+    if streams.clips().iter().any(Clip::is_bundled) {
+        out.push_str(CREDIT);
+    }
+    out.push_str("</footer>");
     pdbp_plots::page("Video quality report", &out)
 }
 
 const FOOTER: &str = "<footer><p>Blur: Crété-Roffet et al., <i>The blur effect</i>, SPIE 6492, 2007. Blockiness and \
     smoothness: from the features of Wang, Sheikh, Bovik, <i>No-reference perceptual quality assessment of JPEG compressed \
     images</i>, ICIP 2002.</p><p>Numbers: <a href=frames.csv>frames.csv</a> · <a href=streams.csv>streams.csv</a> · \
-    <a href=passes.csv>passes.csv</a> · <a href=pairs.csv>pairs.csv</a> · <a href=faults.csv>faults.csv</a> · <a href=density.csv>density.csv</a></p>\
-    <p>Bundled clips: Big Buck Bunny, © 2008 Blender Foundation, www.bigbuckbunny.org, CC BY 3.0.</p></footer>";
+    <a href=passes.csv>passes.csv</a> · <a href=pairs.csv>pairs.csv</a> · <a href=faults.csv>faults.csv</a> · <a href=density.csv>density.csv</a></p>";
+
+/// What the licence of the bundled clips asks for.
+const CREDIT: &str =
+    "<p>Bundled clips: Big Buck Bunny, © 2008 Blender Foundation, www.bigbuckbunny.org, CC BY 3.0.</p>";
 
 fn tiles(out: &mut String, streams: &Streams, outcome: &Outcome) {
     let Some(all) = outcome.summaries(streams).pop() else { return };

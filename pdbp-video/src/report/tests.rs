@@ -92,6 +92,7 @@ fn the_page_is_written_with_all_plots_and_nothing_unescaped() {
     let page = write(&folder.path().join("deep/er"), &facts, &streams, &outcome).unwrap();
     let text = fs::read_to_string(&page).unwrap();
     assert_eq!(text.matches("<svg").count(), 8);
+    assert!(text.contains("Big Buck Bunny"), "the bundled clips are credited");
     assert!(text.contains("a &lt; b") && text.contains("&lt;b&gt;") && !text.contains("NaN"));
     for file in ["frames.csv", "streams.csv", "passes.csv", "pairs.csv", "faults.csv", "density.csv"] {
         assert!(page.with_file_name(file).exists(), "{file}");
@@ -114,6 +115,7 @@ fn the_page_of_live_sources_has_their_states_and_calls_faults_by_their_name() {
 fn an_empty_run_still_gives_a_page() {
     let streams = Streams::new(Vec::new(), 0);
     let text = html::page(&Facts::default(), &streams, &Outcome::default());
+    assert!(!text.contains("Big Buck Bunny"), "none was used");
     assert!(text.contains("no transport") && !text.contains("NaN") && !text.contains("inf"));
     assert!(table::table(&streams, &Outcome::default()).contains("all"));
 }
