@@ -86,7 +86,10 @@ impl Shareable for Watched {}
 
 #[test]
 fn what_threads_put_on_a_stack_is_taken_once() {
-    loom::model(|| {
+    // All interleavings take minutes; too weak an ordering shows with one switch that no thread asked for.
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound.get_or_insert(3);
+    model.check(|| {
         let stack = Arc::new(Stack::default());
         let put = |n: u32| {
             let stack = Arc::clone(&stack);
