@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 
-use mp4parse::{SampleEntry, SampleToChunk, Track, TrackType, VideoCodecSpecific};
+use mp4parse::{CodecType, SampleEntry, SampleToChunk, Track, TrackType, VideoCodecSpecific};
 
 use crate::annexb::Standard;
 
@@ -72,7 +72,7 @@ pub fn h264_tracks(data: &[u8]) -> Result<Vec<Result<H264Track, DamagedTrack>>, 
     let (mut samples_left, mut bytes_left) = (data.len(), data.len().saturating_mul(MOST_GROWTH));
     for track in context.tracks.iter() {
         let Some(config) = avc_config(track) else {
-            found.push(format!("{:?}", track.track_type).to_lowercase());
+            found.push(kind(track));
             continue;
         };
         let number = track.track_id.unwrap_or_default();
@@ -114,6 +114,21 @@ fn reason(error: &mp4parse::Error) -> String {
             "it ends within a box; was it written, or copied, to its end?".into()
         }
         other => other.to_string(),
+    }
+}
+
+/// The kind of a track, and its codec as far as the reader of the file knows it.
+fn kind(track: &Track) -> String {
+    let kind = format!("{:?}", track.track_type).to_lowercase();
+    let entries = track.stsd.iter().flat_map(|stsd| stsd.descriptions.iter());
+    let mut codecs = entries.filter_map(|entry| match entry {
+        SampleEntry::Audio(audio) => Some(audio.codec_type),
+        SampleEntry::Video(video) => Some(video.codec_type),
+        SampleEntry::Unknown => None,
+    });
+    match codecs.find(|codec| *codec != CodecType::Unknown) {
+        Some(codec) => format!("{kind} ({codec:?})"),
+        None => kind,
     }
 }
 
@@ -283,8 +298,12 @@ mod tests {
 
     /// The same with these bytes in its `avcC` box.
     fn track_with(number: u32, count: u32, config: &[&[u8]]) -> Vec<u8> {
-        let avc = atom("avcC", config);
-        let entry = atom("avc1", &[&[0; 6], &[0, 1], &[0; 16], &[0, 16, 0, 16], &[0; 50], &avc]);
+        track_of(number, count, "avc1", &atom("avcC", config))
+    }
+
+    /// The same with another codec and its box.
+    fn track_of(number: u32, count: u32, codec: &str, config: &[u8]) -> Vec<u8> {
+        let entry = atom(codec, &[&[0; 6], &[0, 1], &[0; 16], &[0, 16, 0, 16], &[0; 50], config]);
         let tables = [
             atom("stsd", &[&numbers(&[0, 1]), &entry]),
             atom("stts", &[&numbers(&[0, 1, count, 1])]),
@@ -307,6 +326,15 @@ mod tests {
 
     /// Where in `file` the samples of all tracks begin.
     const PLACE: u32 = 20 + 8;
+
+    #[test]
+    fn a_file_without_h264_says_what_it_has() {
+        let config = atom("vpcC", &[&[1, 0, 0, 0], &[0, 10, 0x82, 1, 1, 1, 0, 0]]);
+        let refused = |tracks: &[Vec<u8>]| h264_tracks(&file(tracks)).unwrap_err().to_string();
+        assert_eq!(refused(&[track_of(1, 4, "vp09", &config)]), "no H.264 track (found: video (VP9))");
+        assert_eq!(refused(&[track_of(1, 4, "abcd", &[])]), "no H.264 track (found: video)");
+        assert_eq!(refused(&[]), "no H.264 track (found: no track at all)");
+    }
 
     /// Each of them stays below what is allowed for one.
     #[test]
