@@ -110,9 +110,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if !self.is_master() {
             return;
         }
-        for link in self.links.iter_mut().filter(|link| link.numbers.received != link.heard) {
-            link.heard = link.numbers.received;
-            self.agreement.heard_from(link.peer, self.now);
+        for link in self.links.iter_mut() {
+            let received = link.numbers.received as u32;
+            if core::mem::replace(&mut link.heard, received) != received {
+                self.agreement.heard_from(link.peer, self.now);
+            }
         }
     }
 

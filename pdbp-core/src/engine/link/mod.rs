@@ -53,8 +53,8 @@ pub(crate) struct Link {
     pub(super) reserved: bool,
     /// Messages that the peer did not receive, or may not have, because it failed.
     pub(super) undelivered: u64,
-    /// At the primary: the number of the next block that was expected when it last looked whether the peer lives.
-    pub(super) heard: u64,
+    /// At the primary: the low half of the number of the block expected next, when it last looked whether the peer lives.
+    pub(super) heard: u32,
     /// At the primary: barriers that the peer has arrived at.
     pub(super) arrived: u32,
     /// At a primary that does not know which barrier is next: whether the peer does not know either.

@@ -115,7 +115,7 @@ fn what_tasks_have_packed_leaves_when_the_wait_of_the_one_that_polls_is_over() {
 
 #[test]
 fn what_tasks_have_packed_leaves_though_the_one_that_polls_is_gone() {
-    let received = in_time(|| {
+    let wait = || {
         let cluster = crowded(Progress::Thread);
         let (_parts, to) = waiting_senders(&cluster, Waker::noop());
         let (since, mut received) = (Instant::now(), 0);
@@ -124,6 +124,7 @@ fn what_tasks_have_packed_leaves_though_the_one_that_polls_is_gone() {
             thread::yield_now();
         }
         received
-    });
-    assert!(received > 0, "what they have packed waits");
+    };
+    // On a busy host the progress thread may have no processor for that long.
+    assert!((0..5).any(|_| in_time(wait) > 0), "what they have packed waits");
 }
