@@ -10,9 +10,9 @@
 //! | a follower keeps its vow not to vote | 1 lease from the grant's arrival, its own | at least 16/17 = 0.941 leases |
 //! | the primary relies on the vow | 7/8 lease from making the grant, its own | at most 7/8 · 16/15 = 0.933 leases |
 //!
-//! The primary declares a member down from which nothing has arrived, requests or data, for as long as it assumes that it can read.
-//!
 //! In the first pair of rows the follower's span ends before the primary's; in the second pair the primary's ends first.
+//!
+//! The primary declares a member down from which nothing has arrived, requests or data, for as long as it assumes that it can read.
 //!
 //! # Suspended nodes
 //! A stopped process, or a machine that sleeps, is a node whose time jumps. When it resumes, its leases have expired by its own
