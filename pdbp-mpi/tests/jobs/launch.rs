@@ -75,8 +75,16 @@ pub(crate) fn place() -> Option<(usize, usize)> {
     open.or_else(|| number("PMI_RANK").zip(number("PMI_SIZE")))
 }
 
-/// Runs a job. If it failed, returns what it printed.
+/// Runs a job. If it failed, returns what it printed. Once more if the launcher itself was killed by SIGPIPE: that of MPICH is, once in
+/// several hundred runs on busy processors, if the ranks end at once.
 pub(crate) fn run(job: &Job, ranks: usize) -> Result<(), String> {
+    match run_once(job, ranks) {
+        Err(what) if what.contains("ended with signal: 13") => run_once(job, ranks),
+        outcome => outcome,
+    }
+}
+
+fn run_once(job: &Job, ranks: usize) -> Result<(), String> {
     let own = std::env::current_exe().map_err(|e| e.to_string())?;
     let [folder, signs] =
         [tempfile::tempdir(), tempfile::tempdir()].map(|made| made.map_err(|e| e.to_string()));
