@@ -36,7 +36,8 @@ impl Losses {
         if std::mem::replace(&mut self.missed, missed) != missed {
             let members = self.node.members();
             let all = (0..self.node.settings().nodes).filter_map(NodeId::new);
-            self.gone = all.filter(|node| !members.contains(node)).collect();
+            // Beside those whose link has failed, which may still be members.
+            self.gone.extend(all.filter(|node| !members.contains(node)));
             gone.extend(&self.gone);
         }
         gone.into_iter().map(|node| node.index() as u16).collect() // nodes are numbered by 16 bits

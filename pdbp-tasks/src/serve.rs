@@ -173,6 +173,8 @@ impl Server<'_> {
             message = if count < AT_ONCE { self.part.try_recv() } else { None };
         }
         self.losses.take().into_iter().for_each(|node| self.lose(&mut pool, node));
+        // Discards returned messages: they would take up the room of those to come for the same node.
+        while let Ok(Some(_)) = self.part.try_returned() {}
         self.end_if_alone(&pool, now);
         while let Some((processor, answer)) = pool.poll(now) {
             self.peers.queue(processor, &answer);

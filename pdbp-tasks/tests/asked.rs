@@ -34,6 +34,18 @@ fn the_output_of_a_task_that_has_none_is_not_that_of_another() {
     }
     assert!(!place.folder.path().join("out-3.txt").exists());
     assert_eq!(text(&place.ask(&["output", "0", "3"]).stdout), "three\n");
+    for words in [&["output", "0"] as &[&str], &["output", "0", "--follow"]] {
+        let part = place.ask(words);
+        assert_eq!((text(&part.stdout), part.status.code()), ("three\n", Some(1)), "{words:?}: {part:?}");
+        let why = "job 0 was cancelled: 1 of 10 tasks had ended";
+        assert!(text(&part.stderr).contains(why), "{words:?}: {part:?}");
+    }
+    // Who reads only the first line of an answer leaves the rest unwritten.
+    let mut explain = place.command(&["explain", &place.address, "--token-file", "token", "0"]);
+    let (unread, stdout) = std::io::pipe().unwrap();
+    drop(unread);
+    let unread = explain.stdout(stdout).stderr(Stdio::piped()).output().unwrap();
+    assert!(unread.status.code() == Some(1) && text(&unread.stderr).contains("Broken pipe"), "{unread:?}");
     let unknown = place.ask(&["output", "0", "10", "--follow"]);
     let why = text(&unknown.stderr);
     assert!(

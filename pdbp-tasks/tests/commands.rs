@@ -102,7 +102,8 @@ fn lines_are_whatever_bytes_they_are_as_names_of_files_may_be() {
 fn a_command_that_leaves_something_behind_which_holds_its_output_ends() {
     let mut held = Held::new();
     let script = format!("{} & echo printed", held.command());
-    let ended = finish(spawn(&["run", "--array", "1-1", "--", "sh", "-c", &script]));
+    // The limit is that of the command itself, and earlier than the time for which its output may stay open.
+    let ended = finish(spawn(&["run", "--array", "1-1", "--limit", "4s", "--", "sh", "-c", &script]));
     held.await_begun(1);
     assert!(held.is_held(), "what it has left behind is left alone");
     assert!(ended.status.success() && text(&ended.stdout) == "printed\n", "{ended:?}");

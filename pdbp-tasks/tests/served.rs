@@ -289,12 +289,16 @@ fn a_command_above_its_limit_is_stopped_with_what_it_has_started() {
     let _pool = place.serve();
     let _work = place.work();
     let script = "sleep 1000 & echo begun; wait";
-    let waited =
-        place.ask(&["submit", "--array", "1-1", "--limit", "200ms", "--wait", "--", "sh", "-c", script]);
-    assert_eq!(waited.status.code(), Some(1), "{waited:?}");
-    let output = place.ask(&["output", "0"]);
-    assert_eq!(text(&output.stdout), "begun\n");
-    assert!(text(&output.stderr).contains("within its limit of 200ms"), "{output:?}");
+    // On a busy machine it may not come to its first word within the first of these.
+    let printed = ["200ms", "2s", "20s"].into_iter().enumerate().find(|(job, limit)| {
+        let submit = ["submit", "--array", "1-1", "--limit", limit, "--wait", "--", "sh", "-c", script];
+        let waited = place.ask(&submit);
+        assert_eq!(waited.status.code(), Some(1), "{waited:?}");
+        let output = place.ask(&["output", &job.to_string()]);
+        assert!(text(&output.stderr).contains(&format!("within its limit of {limit}")), "{output:?}");
+        text(&output.stdout) == "begun\n"
+    });
+    assert!(printed.is_some(), "what it printed is lost");
 }
 
 #[test]

@@ -195,7 +195,8 @@ impl Durable {
     }
 
     fn cancel(&mut self, job: u32) -> Answer {
-        if self.jobs.get(&job).is_some_and(|batch| batch.record.closed && batch.is_over()) {
+        let is_over = self.jobs.get(&job).is_some_and(|batch| batch.record.closed && batch.is_over());
+        if is_over && self.pool.live(JobId(job)) == 0 {
             return Answer::Done(0);
         }
         let answer = self.with(job, |batch| batch.record.cancelled = true);

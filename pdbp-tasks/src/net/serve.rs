@@ -249,12 +249,20 @@ impl Server<'_> {
         durable.set_stalled(self.progress.stalled());
         // Pairs with the store in `keep`.
         durable.durable(self.progress.durable.load(Ordering::Acquire));
+        // First those that are lost: the tasks that a process holds are its own again when it is back, as another node or in the same place.
+        let mut lost = self.losses.take();
+        lost.iter().for_each(|node| self.lose_node(&mut durable, *node));
         let (mut message, mut count) = (first, 0);
         while let Some(next) = message {
             // An empty message is the journal's wake-up; its progress was read above, or will be in the next round.
             if !next.is_empty() {
                 match self.peers.receive(&next) {
-                    Received::Message(from, message) => self.receive(&mut durable, now, from, message),
+                    Received::Message(from, message) => {
+                        if matches!(message, Up::Hello { .. }) {
+                            lost.retain(|node| *node != from.node);
+                        }
+                        self.receive(&mut durable, now, from, message);
+                    }
                     Received::Malformed(from) => durable.pool.malformed(from),
                     Received::Nothing => {}
                 }
@@ -262,10 +270,9 @@ impl Server<'_> {
             count += 1;
             message = if count < AT_ONCE { self.part.try_recv() } else { None };
         }
-        for node in self.losses.take() {
-            durable.lose_node(node);
-            self.peers.lose_node(node);
-        }
+        // Again those of which nobody is back: a report of before the loss has made processors of them.
+        lost.extend(self.losses.take());
+        lost.into_iter().for_each(|node| self.lose_node(&mut durable, node));
         // Discards returned messages, whose recipient has left: they would take up the room of its successor in that place.
         while let Ok(Some(_)) = self.part.try_returned() {}
         while let Some(out) = durable.poll(now) {
@@ -293,6 +300,11 @@ impl Server<'_> {
             next
         };
         durable.is_written()
+    }
+
+    fn lose_node(&mut self, durable: &mut Durable, node: u16) {
+        durable.lose_node(node);
+        self.peers.lose_node(node);
     }
 
     fn receive(&mut self, durable: &mut Durable, now: Duration, from: Processor, message: Up) {

@@ -114,7 +114,8 @@ impl Running {
     pub(crate) fn wait(mut self, limit: Duration, is_unwanted: &dyn Fn() -> bool) -> Ended {
         loop {
             let more = self.read();
-            if self.is_over() {
+            // Nobody waits any longer for what a command has left behind once it is time to leave; the command itself has ended.
+            if self.is_over() || self.has_ended() && is_unwanted() {
                 break;
             }
             self.stop_if_due(limit, is_unwanted);
@@ -152,6 +153,11 @@ impl Running {
         }
     }
 
+    /// Whether the command has ended by itself, and only what it has left behind may still print.
+    fn has_ended(&self) -> bool {
+        self.status.is_some() && self.stopped.is_none()
+    }
+
     fn stop_if_due(&mut self, limit: Duration, is_unwanted: &dyn Fn() -> bool) {
         match self.stopped {
             Some((_, since)) => {
@@ -162,9 +168,9 @@ impl Running {
                 }
             }
             None => {
-                let is_late = !limit.is_zero() && self.began.elapsed() >= limit;
+                let is_late = !limit.is_zero() && self.began.elapsed() >= limit && !self.has_ended();
                 let is_long = self.outputs.iter().any(|output| output.bytes.len() > MOST);
-                if is_late || is_long || is_unwanted() {
+                if is_late || is_long || is_unwanted() && !self.has_ended() {
                     let why = match (is_long, is_late) {
                         (true, _) => Stopped::TooLong,
                         (_, true) => Stopped::Limit,

@@ -61,8 +61,8 @@ all:
   --plain           In the clear, if the pool is on another host and not served by TLS
   --patience TIME   How long to wait for a pool that is not there [default: 10s; for wait and output --follow 10m]
 
-Exit codes: 0 it went well, and of wait and output all commands ended with 0; 1 some commands failed or were cancelled, or it could not be done;
-2 the command line cannot be used
+Exit codes: 0 it went well, and all commands that were waited for or whose output was printed ended with 0; 1 some failed or were cancelled, or it
+could not be done; 2 the command line cannot be used
 ";
 
 /// How long the pool may be unreachable for a plain request, and for one that waits.
@@ -128,7 +128,7 @@ pub(crate) fn dispatch(name: &str, arguments: &mut lexopt::Parser) -> Result<Exi
             submit(remote, &asked, items, kind.id())
         }
         "status" => status(remote, number),
-        "wait" => wait(remote, job()?, asked.timeout),
+        "wait" => wait(remote, job()?, patience, asked.timeout),
         "output" => {
             let JobRequest { keep_order, follow, .. } = asked;
             let (job, task, to) = (job()?, asked.numbers.get(1).copied(), asked.to.as_deref());
@@ -142,10 +142,10 @@ pub(crate) fn dispatch(name: &str, arguments: &mut lexopt::Parser) -> Result<Exi
         }
         "cancel" => count(remote, &Request::Cancel { job: job()? }, "cancelled"),
         "close" => count(remote, &Request::Close { job: job()? }, "in all"),
-        "retry" => remote.retry(job()?).map(|count| {
-            println!("{count} tasks run again");
-            0
-        }),
+        "retry" => {
+            let job = job()?;
+            remote.retry(job).and_then(|count| print_line(format_args!("{count} tasks run again")))
+        }
         "forget" => forget(remote, job()?),
         "explain" => explain(remote, job()?, asked.numbers.get(1).copied()),
         _ => report(remote, asked.to.as_deref().unwrap_or("pdbp-tasks.html")),
@@ -292,13 +292,15 @@ fn submit(
     };
     add().map_err(|error| Error::other(format!("{error}; {open}")))?;
     leave(None);
-    println!("{number}");
+    print_line(format_args!("{number}")).map_err(|error| {
+        Error::other(format!("job {number} was submitted, but its number cannot be printed: {error}"))
+    })?;
     if let Some(error) = broken.take() {
         return Err(Error::other(format!(
             "job {number} has the lines up to one that cannot be read: {error}"
         )));
     }
-    if asked.wait { wait(remote, number, None) } else { Ok(0) }
+    if asked.wait { wait(remote, number, LONG, None) } else { Ok(0) }
 }
 
 fn ask_status(remote: &mut Remote, job: Option<u32>) -> Result<Status, Error> {
@@ -352,7 +354,12 @@ fn status(remote: &mut Remote, job: Option<u32>) -> Result<u64, Error> {
     Ok(0)
 }
 
-fn wait(remote: &mut Remote, job: u32, timeout: Option<Duration>) -> Result<u64, Error> {
+pub(crate) fn was_cancelled(found: &JobStatus) -> Error {
+    let JobStatus { job, ended, tasks, .. } = found;
+    Error::other(format!("job {job} was cancelled: {ended} of {tasks} tasks had ended"))
+}
+
+fn wait(remote: &mut Remote, job: u32, patience: Duration, timeout: Option<Duration>) -> Result<u64, Error> {
     let began = Instant::now();
     let bar = if io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
     if let Ok(style) =
@@ -363,6 +370,9 @@ fn wait(remote: &mut Remote, job: u32, timeout: Option<Duration>) -> Result<u64,
     bar.set_message(job.to_string());
     let (mut pause, mut told, mut says_open) = (Duration::from_millis(5), None, false);
     loop {
+        if let Some(timeout) = timeout {
+            remote.patience(patience.min(timeout.saturating_sub(began.elapsed())));
+        }
         let (status, found) = ask_job(remote, job)?;
         bar.set_length(found.tasks);
         bar.set_position(found.ended);
@@ -381,13 +391,7 @@ fn wait(remote: &mut Remote, job: u32, timeout: Option<Duration>) -> Result<u64,
         }
         if found.is_over() {
             bar.finish();
-            if found.cancelled {
-                return Err(Error::other(format!(
-                    "job {job} was cancelled: {} of {} tasks had ended",
-                    found.ended, found.tasks
-                )));
-            }
-            return Ok(found.failed);
+            return if found.cancelled { Err(was_cancelled(&found)) } else { Ok(found.failed) };
         }
         if timeout.is_some_and(|timeout| began.elapsed() >= timeout) {
             let (ended, tasks) = (found.ended, found.tasks);
@@ -402,12 +406,15 @@ fn wait(remote: &mut Remote, job: u32, timeout: Option<Duration>) -> Result<u64,
 
 fn count(remote: &mut Remote, request: &Request, what: &str) -> Result<u64, Error> {
     match remote.ask(request)? {
-        Answer::Done(count) => {
-            println!("{count} tasks {what}");
-            Ok(0)
-        }
+        Answer::Done(count) => print_line(format_args!("{count} tasks {what}")),
         other => Err(unexpected(&other)),
     }
+}
+
+/// Unlike `println`, returns an error if nobody reads, as with `| head -1`.
+fn print_line(line: std::fmt::Arguments<'_>) -> Result<u64, Error> {
+    writeln!(io::stdout(), "{line}")?;
+    Ok(0)
 }
 
 /// If the answer was lost and the request repeated, the job does not exist any more.
@@ -421,14 +428,13 @@ fn forget(remote: &mut Remote, job: u32) -> Result<u64, Error> {
             false => found.tasks,
         },
     };
-    println!("{forgotten} tasks forgotten");
-    Ok(0)
+    print_line(format_args!("{forgotten} tasks forgotten"))
 }
 
 fn explain(remote: &mut Remote, job: u32, number: Option<u64>) -> Result<u64, Error> {
     match remote.ask(&Request::Explain { job, number })? {
         Answer::Text(text) => {
-            text.lines().for_each(|line| println!("{}", printable(line)));
+            text.lines().try_for_each(|line| print_line(format_args!("{}", printable(line))).map(drop))?;
             Ok(0)
         }
         other => Err(unexpected(&other)),
@@ -452,6 +458,5 @@ fn report(remote: &mut Remote, to: &str) -> Result<u64, Error> {
         .map_err(|error| Error::other(format!("cannot write {to}: {error}")))?;
     let mut fates: Vec<_> = fates.into_iter().map(|(fate, count)| format!("{count} {fate}")).collect();
     fates.sort();
-    println!("{to}: {} hand-outs that have ended ({})", spans.len(), fates.join(", "));
-    Ok(0)
+    print_line(format_args!("{to}: {} hand-outs that have ended ({})", spans.len(), fates.join(", ")))
 }

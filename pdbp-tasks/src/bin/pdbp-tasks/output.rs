@@ -8,7 +8,7 @@ use pdbp_tasks::Error;
 use pdbp_tasks::net::{Answer, By, Remote, Request, ResultOf};
 
 use crate::execute::Output;
-use crate::jobs::{ask_job, unexpected};
+use crate::jobs::{ask_job, unexpected, was_cancelled};
 use crate::run::print_one;
 
 /// Which outputs of a job to print, and where.
@@ -43,13 +43,20 @@ impl Printed<'_> {
             from = next;
             if over || results.is_empty() && !self.follow {
                 out.flush()?;
-                return Ok(failed);
+                return self.whole(remote).map(|()| failed);
             }
             if results.is_empty() {
                 out.flush()?;
                 pause.sleep();
             }
         }
+    }
+
+    /// # Errors
+    /// The job was cancelled: outputs are missing for good.
+    fn whole(&self, remote: &mut Remote) -> Result<(), Error> {
+        let (_, found) = ask_job(remote, self.job)?;
+        if found.cancelled { Err(was_cancelled(&found)) } else { Ok(()) }
     }
 
     fn print_task(&self, remote: &mut Remote, task: u64) -> Result<u64, Error> {

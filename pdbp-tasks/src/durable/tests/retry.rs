@@ -132,6 +132,18 @@ fn add_two(store: &mut Memory, durable: &mut super::super::Durable, mut first: u
 }
 
 #[test]
+fn a_job_whose_own_tasks_are_over_can_be_cancelled_while_sub_tasks_run() {
+    let (mut store, mut durable) = half_failed();
+    let live = |durable: &super::super::Durable| durable.pool.live(crate::pool::JobId(0));
+    assert_eq!(live(&durable), 1);
+    ask(&mut durable, Request::Cancel { job: 0 });
+    sync(&mut store, &mut durable);
+    assert_eq!(live(&durable), 0);
+    assert_eq!(store.load().steps, [], "the family is over");
+    assert!(store.load().jobs[0].1.cancelled);
+}
+
+#[test]
 fn a_task_runs_again_while_sub_tasks_of_the_run_that_failed_are_not_over() {
     let (mut store, mut durable) = half_failed();
     assert_eq!(retry(&mut store, &mut durable), 1);
