@@ -10,7 +10,7 @@ use super::greeting::{Answer, Claim, Purpose, VERSION, Verdict};
 use super::handshake::{Handshake, Step, unreachable};
 use super::members::{Arrived, Members};
 use super::roster::Member;
-use super::{BELL, Founding, LISTENER, PER_ADDRESS, STRANGERS, Shared};
+use super::{BELL, Founding, LISTENER, PENANCE, PER_ADDRESS, STRANGERS, Shared};
 use crate::framing::Protocol;
 use crate::socket::Socket;
 use crate::tls::Sessions;
@@ -18,8 +18,6 @@ use crate::token;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Poll, Registry, Token as Place};
 
-/// How long the connection of a rejected stranger is kept open before it is closed.
-const PENANCE: Duration = Duration::from_millis(500);
 /// Pause before accepting again after the system has refused a connection.
 const RETRY: Duration = Duration::from_millis(50);
 /// How long a call to another node may take. A second call to one that only has no processor would give their link another connection, which

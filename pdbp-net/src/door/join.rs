@@ -8,7 +8,7 @@ use super::encoding::{self, Encoding, Received};
 use super::greeting::{ANSWER, Answer, Claim, HELLO, Id, Initiator, Purpose, VERSION, Verdict};
 use super::handshake::PLAIN_AT_TLS;
 use super::roster::{ROSTER, Roster};
-use super::{PATIENCE, Shared};
+use super::{PATIENCE, PENANCE, Shared};
 use crate::error::{Refusal, StartError};
 use crate::framing::Protocol;
 use crate::framing::soap::{ROOT, Role, Word};
@@ -271,12 +271,14 @@ fn greet(
     let answer: [u8; ANSWER] = match encoding {
         Encoding::Soap(role) => ask(socket, role, address, (Word::Claim, &claim), Word::ClaimResponse)?,
         _ => {
+            let claimed = Instant::now();
             socket.write_all(&claim)?;
             let mut answer = [0; ANSWER];
             socket.read_exact(&mut answer).map_err(|error| match error.kind() {
-                // An end that rejects the token closes the connection without an answer, and so does one for which this process has been too slow.
-                ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset
-                    if since.elapsed() < PATIENCE.min(shared.patience) =>
+                // An end that rejects the token has read all of the claim, and closes the connection after a while, without an answer. So does one for
+                // which this process has been too slow; one that has too many strangers closes it at once, or resets it if it has not read all.
+                ErrorKind::UnexpectedEof
+                    if claimed.elapsed() >= PENANCE && since.elapsed() < PATIENCE.min(shared.patience) =>
                 {
                     wrong()
                 }

@@ -48,6 +48,9 @@ use tests::patience;
 fn patience() -> Duration {
     PATIENCE
 }
+/// How long the connection of a rejected stranger is kept open before it is closed. A caller takes one that is closed earlier for
+/// crowded out.
+const PENANCE: Duration = Duration::from_millis(500);
 /// Maximum strangers at a time.
 pub(crate) const STRANGERS: usize = 64;
 /// Maximum strangers per address at a time.

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use pdbp_core::{Completion, Transport};
 use socket2::{Domain, Socket, Type};
 
-use super::PER_ADDRESS;
 use super::greeting::{
     ANSWER, Answer, CLAIM, Claim, HELLO, Id, Initiator, Purpose, Responder, VERSION, Verdict,
 };
 use super::roster::{Member, Roster};
+use super::{PENANCE, PER_ADDRESS};
 use crate::token::Token;
 use crate::{Founder, LinkState, Net, NetError, Options, Refusal, Role, StartError};
 
@@ -21,6 +21,7 @@ mod advertise;
 mod again;
 mod crowd;
 mod died;
+mod dismissed;
 mod silent;
 mod soap;
 
@@ -303,40 +304,6 @@ fn a_founder_of_another_version_is_named_with_both() {
     assert_eq!(refusal, &Refusal::Version { own: VERSION, theirs: VERSION + 3 });
     let said = refused.to_string();
     assert!(said.contains(&VERSION.to_string()) && said.contains(&(VERSION + 3).to_string()), "{said}");
-}
-
-/// A process that had no processor for a while was told that it does not know the token, and gave up.
-#[test]
-fn who_is_shown_out_since_it_was_too_slow_tries_again() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let answer = |mut stream: TcpStream, is_first: bool| -> Option<()> {
-        let token = options().token.unwrap();
-        let (mut responder, mut hello, mut claim) = (Responder::new([9; 32]), [0; HELLO], [0; CLAIM]);
-        stream.read_exact(&mut hello).ok()?;
-        if is_first {
-            std::thread::sleep(Duration::from_millis(300));
-        }
-        stream.write_all(&responder.hello(&hello, [0; 32]).unwrap()).ok()?;
-        stream.read_exact(&mut claim).ok()?;
-        responder.claim(&claim, &token).unwrap();
-        if is_first {
-            std::thread::sleep(Duration::from_millis(300));
-            return None;
-        }
-        let (verdict, process) = (Verdict::Block as u8, Id([4; 16]));
-        let answer = Answer { verdict, version: VERSION, nodes: 2, longest: 2000, process, primary: None };
-        stream.write_all(&responder.answer(answer, &token)).ok()
-    };
-    std::thread::spawn(move || {
-        let mut is_first = true;
-        for stream in listener.incoming().map_while(Result::ok) {
-            answer(stream, std::mem::take(&mut is_first));
-        }
-    });
-    PATIENCE.set(Duration::from_millis(500));
-    let refused = Net::join(&address, None, &options()).err().unwrap();
-    assert!(matches!(&refused, StartError::Refused { .. }), "{refused}");
 }
 
 /// A process that joins and leaves before the others have joined frees its place for another.
