@@ -1,6 +1,6 @@
 //! The transport: the links of one node to all others, over sockets.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -185,17 +185,18 @@ impl Net {
     /// Whether this host has more nodes of the cluster than processors, judging by their addresses. In an open cluster all places count, since
     /// more nodes may join on this host.
     pub fn is_crowded(&self) -> bool {
-        if self.open {
-            return std::thread::available_parallelism()
-                .is_ok_and(|processors| self.links.len() > processors.get());
-        }
-        let own = self.address.ip();
-        let here = |link: &&Link<Socket<TcpStream>>| {
-            let ip: IpAddr = link.address.ip();
-            ip == own || ip.is_loopback()
-        };
-        let nodes = 1 + self.links.iter().flatten().filter(here).count();
+        let nodes = if self.open { self.links.len() } else { self.nodes_here() };
         std::thread::available_parallelism().is_ok_and(|processors| nodes > processors.get())
+    }
+
+    /// Number of nodes on this host, judging by their addresses.
+    pub(crate) fn nodes_here(&self) -> usize {
+        let own = self.address.ip();
+        let is_here = |ip: IpAddr| {
+            // A process that listens on all addresses asks the system whether this is one of them.
+            ip == own || ip.is_loopback() || own.is_unspecified() && UdpSocket::bind((ip, 0)).is_ok()
+        };
+        1 + self.links.iter().flatten().filter(|link| is_here(link.address.ip())).count()
     }
 
     fn link(&mut self, peer: NodeId) -> Option<(&mut Link<Socket<TcpStream>>, &mut Ring)> {

@@ -7,6 +7,7 @@ use mio::net::TcpStream;
 use crate::door::roster::Roster;
 use crate::options::Options;
 use crate::ring::codec::Codec;
+use crate::socket::local_peer;
 
 /// Maximum threads that pack and expand, unless the number is configured.
 const MOST: usize = 4;
@@ -33,8 +34,7 @@ impl Processors {
 
     /// Notes that a node has connected.
     pub(crate) fn connected(&mut self, node: usize, stream: &TcpStream) {
-        let ends = stream.local_addr().and_then(|own| Ok((own.ip(), stream.peer_addr()?.ip())));
-        self.set(node, ends.is_ok_and(|(own, other)| own == other));
+        self.set(node, local_peer(stream).is_some());
     }
 
     /// Notes that a node has failed or left.

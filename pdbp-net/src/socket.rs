@@ -1,6 +1,7 @@
 //! A stream, encrypted or plain.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use mio::net::TcpStream;
@@ -24,6 +25,12 @@ pub(crate) fn watch_host(stream: &TcpStream, silence: Duration) -> io::Result<()
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     let _ = silence;
     Ok(())
+}
+
+/// The address of the other end, if that is on this host.
+pub(crate) fn local_peer(stream: &TcpStream) -> Option<IpAddr> {
+    let (own, other) = (stream.local_addr().ok()?.ip(), stream.peer_addr().ok()?.ip().to_canonical());
+    (other == own.to_canonical() || other.is_loopback()).then_some(other)
 }
 
 /// What is known about unread bytes of a stream.

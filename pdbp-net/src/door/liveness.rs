@@ -10,6 +10,7 @@
 //!   tunnel.
 
 use std::io::ErrorKind;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::roster::Member;
@@ -35,13 +36,12 @@ impl Liveness {
         Self((0..places).map(|_| Known::default()).collect())
     }
 
-    /// Notes a connection to a process. If this node is given as `primary` (it is, or may be), the process is on the same host and has not
-    /// answered before, it is to be called.
-    pub(super) fn on_connected(&self, node: usize, member: &Member, primary: Option<&Member>) {
+    /// Notes a connection to a process. If this node is the primary, or may be, and the other end is on this host, `here` is the address of
+    /// that end. If the process is known by that address and has not answered before, it is to be called.
+    pub(super) fn on_connected(&self, node: usize, member: &Member, here: Option<IpAddr>) {
         let Some(known) = self.0.get(node) else { return };
         known.absent.store(false, Ordering::Relaxed);
-        let Some(own) = primary else { return };
-        let is_local = member.address.ip() == own.address.ip() || member.address.ip().is_loopback();
+        let is_local = here == Some(member.address.ip());
         let is_new = known.listens.load(Ordering::Relaxed) != member.incarnation;
         if is_local && is_new {
             known.listens.store(0, Ordering::Relaxed);
@@ -122,11 +122,11 @@ mod tests {
 
     #[test]
     fn who_has_answered_and_is_refused_later_has_ended() {
-        let (liveness, own, other) = (Liveness::new(2), member(HERE, 0), member(HERE, 3));
-        liveness.on_connected(1, &other, Some(&own));
+        let (liveness, other) = (Liveness::new(2), member(HERE, 3));
+        liveness.on_connected(1, &other, Some(HERE.into()));
         assert!(liveness.needs_probe(1));
         liveness.on_answer(1, &other);
-        liveness.on_connected(1, &other, Some(&own));
+        liveness.on_connected(1, &other, Some(HERE.into()));
         assert!(!liveness.needs_probe(1), "it is known");
         assert!(
             liveness.on_disconnected(1, &other) && !liveness.on_disconnected(1, &other),
@@ -139,22 +139,22 @@ mod tests {
         assert!(liveness.is_dead(1, 3) && !liveness.on_disconnected(1, &other));
         // The next holder of its place is another process.
         let next = member(HERE, 4);
-        liveness.on_connected(1, &next, Some(&own));
+        liveness.on_connected(1, &next, Some(HERE.into()));
         assert!(liveness.needs_probe(1) && !liveness.is_dead(1, 4) && !liveness.is_absent(1));
     }
 
     #[test]
     fn of_others_nothing_is_known() {
-        let (liveness, own) = (Liveness::new(4), member(HERE, 0));
+        let liveness = Liveness::new(4);
         let far = member([10, 0, 0, 2], 3);
-        liveness.on_connected(1, &far, Some(&own));
-        assert!(!liveness.needs_probe(1), "of another host");
+        liveness.on_connected(1, &far, Some(HERE.into()));
+        assert!(!liveness.needs_probe(1), "it advertises the address of another host");
         liveness.on_connected(1, &member(HERE, 3), None);
-        assert!(!liveness.needs_probe(1), "this node is no primary");
+        assert!(!liveness.needs_probe(1), "of another host, or this node is no primary");
         assert!(!liveness.on_disconnected(1, &far) && !liveness.on_disconnected(9, &far));
         // Behind a tunnel, some other process or none listens at the address that the node has here.
         let tunnelled = member([127, 0, 0, 1], 5);
-        liveness.on_connected(2, &tunnelled, Some(&own));
+        liveness.on_connected(2, &tunnelled, Some(tunnelled.address.ip()));
         assert!(liveness.needs_probe(2));
         liveness.call_failed(2, 5, REFUSED);
         assert!(!liveness.on_disconnected(2, &tunnelled) && !liveness.is_dead(2, 5));

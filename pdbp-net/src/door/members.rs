@@ -16,7 +16,7 @@ use super::seats::{Grant, Seats};
 use crate::framing::Protocol;
 use crate::options::Role;
 use crate::reactor::Reactor;
-use crate::socket::Socket;
+use crate::socket::{Socket, local_peer};
 
 /// A connection whose other end has proven which node it is.
 pub(crate) struct Arrived {
@@ -389,8 +389,9 @@ impl Members {
         let calls = self.later.get(new.node).is_some_and(|later| later.load(Ordering::Relaxed));
         let declares =
             || if self.open { self.latest().seats.is_some() } else { self.place < usize::from(self.masters) };
-        let primary = self.own.as_ref().filter(|_| calls && !self.advertises && declares());
-        self.liveness.on_connected(new.node, &new.member, primary);
+        let probes = calls && !self.advertises && declares();
+        let here = if probes { local_peer(&new.socket.stream) } else { None };
+        self.liveness.on_connected(new.node, &new.member, here);
         self.change_line(new.node, |_| true, || Line::Connected);
         if let Some(evicted) = self.evicted.get(new.node) {
             evicted.store(false, Ordering::Release);

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -43,12 +43,32 @@ fn options() -> Options {
     Options { token, timeout: SOON, ..Options::new(1000) }
 }
 
-/// A cluster of two nodes, once they are connected.
-fn pair() -> (Net, Net) {
-    let founder = Founder::new("127.0.0.1:0", 2, options()).unwrap();
-    let address = founder.address().to_string();
+/// Where the founder listens, and the address by which others reach it.
+const LOOPBACK: (&str, IpAddr) = ("127.0.0.1:0", IpAddr::V4(Ipv4Addr::LOCALHOST));
+
+/// The same for a founder that listens on all addresses of its host, if that has one that is not for itself only.
+fn all_addresses() -> Option<(&'static str, IpAddr)> {
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    // Chooses the own address for that way, and sends nothing.
+    let own = socket.connect("198.51.100.1:9").and_then(|()| socket.local_addr());
+    let own = own.ok().map(|own| own.ip()).filter(|own| !own.is_loopback());
+    if own.is_none() {
+        eprintln!("skipped: this host has no address at which others could reach it");
+    }
+    own.map(|own| ("0.0.0.0:0", own))
+}
+
+/// A cluster of two nodes.
+fn two_nodes((listen, own): (&str, IpAddr), options: fn() -> Options) -> (Net, Net) {
+    let founder = Founder::new(listen, 2, options()).unwrap();
+    let address = SocketAddr::new(own, founder.address().port()).to_string();
     let other = std::thread::spawn(move || Net::join(&address, None, &options()).unwrap());
-    let (mut first, mut second) = (founder.wait().unwrap(), other.join().unwrap());
+    (founder.wait().unwrap(), other.join().unwrap())
+}
+
+/// The same, once they are connected.
+fn pair() -> (Net, Net) {
+    let (mut first, mut second) = two_nodes(LOOPBACK, options);
     // From then on the door has no other handshakes.
     until("the nodes are connected", || {
         assert!(first.poll_completion().is_none() && second.poll_completion().is_none());
@@ -252,6 +272,16 @@ fn addresses_in_reach_of_others_take_a_token_and_a_word() {
     let secret = start(options()).unwrap();
     assert!(secret.contains("plain"), "{secret}");
     assert_eq!(start(Options { plain: true, ..options() }), None);
+}
+
+/// Those of its own host were taken for nodes of another one.
+#[test]
+fn a_founder_that_listens_on_all_addresses_knows_how_many_nodes_its_host_has() {
+    let plain = || Options { plain: true, linger: Duration::ZERO, ..options() };
+    for at in [Some(LOOPBACK), all_addresses()].into_iter().flatten() {
+        let (founder, joined) = two_nodes(at, plain);
+        assert_eq!((founder.nodes_here(), joined.nodes_here()), (2, 2), "{at:?}");
+    }
 }
 
 #[test]

@@ -3,23 +3,21 @@
 use super::*;
 
 fn options() -> Options {
-    Options { outage: 10 * SOON, linger: Duration::ZERO, ..super::options() }
+    Options { outage: 10 * SOON, linger: Duration::ZERO, plain: true, ..super::options() }
 }
 
 /// An open cluster, and a process that has joined it and that its founder has called.
-fn open_pair() -> (Net, Net) {
-    let founder = Net::found("127.0.0.1:0", 3, &options()).unwrap();
-    let joined = Net::join(&founder.address().to_string(), None, &options()).unwrap();
+fn open_pair((listen, own): (&str, IpAddr)) -> (Net, Net) {
+    let founder = Net::found(listen, 3, &options()).unwrap();
+    let address = SocketAddr::new(own, founder.address().port()).to_string();
+    let joined = Net::join(&address, None, &options()).unwrap();
     called(founder, joined)
 }
 
 /// The same as a cluster of fixed size.
-fn closed_pair() -> (Net, Net) {
-    let founder = Founder::new("127.0.0.1:0", 2, options()).unwrap();
-    let address = founder.address().to_string();
-    let other = std::thread::spawn(move || Net::join(&address, None, &options()).unwrap());
-    let founder = founder.wait().unwrap();
-    called(founder, other.join().unwrap())
+fn closed_pair(at: (&str, IpAddr)) -> (Net, Net) {
+    let (founder, joined) = two_nodes(at, options);
+    called(founder, joined)
 }
 
 fn called(mut founder: Net, mut joined: Net) -> (Net, Net) {
@@ -42,7 +40,8 @@ fn die(mut net: Net) {
 
 #[test]
 fn a_process_of_the_same_host_that_has_died_is_not_waited_for() {
-    for (mut founder, joined) in [open_pair(), closed_pair()] {
+    let founders = [Some(LOOPBACK), all_addresses()].into_iter().flatten();
+    for (mut founder, joined) in founders.flat_map(|at| [open_pair(at), closed_pair(at)]) {
         die(joined);
         let mut failed = None;
         until("the link has failed", || {
@@ -60,7 +59,7 @@ fn a_process_of_the_same_host_that_has_died_is_not_waited_for() {
 /// The founder has not been polled since, and still considers it alive.
 #[test]
 fn who_joins_does_not_wait_for_a_connection_to_one_that_has_died() {
-    let (founder, joined) = open_pair();
+    let (founder, joined) = open_pair(LOOPBACK);
     die(joined);
     let net = Net::join(&founder.address().to_string(), None, &options()).unwrap();
     let peer = |index| pdbp_core::id::NodeId::new(index).unwrap();
@@ -72,7 +71,7 @@ fn who_joins_does_not_wait_for_a_connection_to_one_that_has_died() {
 /// A lost connection does not mean a dead process: the founder calls it, and it answers.
 #[test]
 fn a_process_that_has_lost_its_connection_only_is_not_taken_for_dead() {
-    for (mut founder, mut joined) in [open_pair(), closed_pair()] {
+    for (mut founder, mut joined) in [open_pair(LOOPBACK), closed_pair(LOOPBACK)] {
         for _ in 0..3 {
             let before = founder.stats().links[1].connections;
             founder.cut(1);
