@@ -15,7 +15,7 @@ from conftest import SOON, free_address, output, python
 
 PING_PONG = """
 import sys, pypdbp
-with pypdbp.start(timeout_ms=60_000) as cluster:
+with pypdbp.start(timeout_ms=60_000, lease_ms=0) as cluster:
     node = cluster.node
     lines = ""
     part = node.register("worker")

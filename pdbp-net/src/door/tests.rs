@@ -235,18 +235,21 @@ fn strangers_give_way_to_each_other() {
 #[test]
 fn who_says_nothing_is_closed_after_a_while() {
     let (net, _other) = impatient_pair();
+    // On a busy machine the connections of the pair may have been too slow as well.
+    let before = net.stats().door.too_slow;
     let mut silent = dial(net.address());
     let mut slow = dial(net.address());
     // It may be closed already.
     let _ = slow.write_all(b"PDBPnet1");
     assert!(is_closed(&mut silent) && is_closed(&mut slow));
-    assert_eq!(net.stats().door.too_slow, 2);
+    assert_eq!(net.stats().door.too_slow, before + 2);
 }
 
 /// Half a claim leads to no link: its rest never arrives, and the connection is closed.
 #[test]
 fn half_a_claim_is_no_claim() {
     let (net, _other) = impatient_pair();
+    let of_the_pair = net.stats().door.too_slow;
     let token = options().token.unwrap();
     let half = || {
         let (mut initiator, hello) = Initiator::begin([7; 32], claim(&net, Purpose::Link));
@@ -261,7 +264,7 @@ fn half_a_claim_is_no_claim() {
     // Those before have been too slow already.
     let (before, mut stream) = (0..).find_map(|before| Some(before).zip(half())).unwrap();
     assert!(is_closed(&mut stream));
-    assert_eq!(net.stats().door.too_slow, before + 1);
+    assert_eq!(net.stats().door.too_slow, of_the_pair + before + 1);
 }
 
 #[test]
