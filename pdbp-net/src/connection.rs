@@ -69,14 +69,14 @@ impl<S: Read + Write> Connection<S> {
         !self.queue.is_empty()
     }
 
-    /// Whether this end must send something even without news.
-    pub(crate) fn must_reply(&self) -> bool {
-        self.framing.must_reply()
+    /// Whether this end must send a record even without news.
+    pub(crate) fn must_request(&self) -> bool {
+        self.framing.must_request()
     }
 
-    /// Sends what is due without news.
-    pub(crate) fn reply_idle(&mut self, head: Head) {
-        self.framing.idle(head, &mut self.queue);
+    /// Answers requests for which there is no news, if too many are unanswered.
+    pub(crate) fn answer_surplus(&mut self) {
+        self.framing.answer_surplus(&mut self.queue);
     }
 
     /// Sends goodbye next, and nothing else, if the framing permits it now.

@@ -54,13 +54,13 @@ pub(crate) trait Framing: Send {
         false
     }
 
-    /// Whether this end must send something even without news; [`idle`](Self::idle) does it.
-    fn must_reply(&self) -> bool {
+    /// Whether this end must send a record even without news, for the other end to answer.
+    fn must_request(&self) -> bool {
         false
     }
 
-    /// Queues what is due without news.
-    fn idle(&mut self, _head: Head, _queue: &mut SendQueue) {}
+    /// Queues answers without a record, if too many requests are unanswered.
+    fn answer_surplus(&mut self, _queue: &mut SendQueue) {}
 
     /// Whether a goodbye can be sent now.
     fn can_send_bye(&self) -> bool {

@@ -41,12 +41,11 @@ impl<S: Read + Write> Link<S> {
             } else if connection.is_collecting() {
                 connection.seal();
                 continue;
-            } else if due && incoming.owes_ack() {
+            } else if (due && incoming.owes_ack()) || connection.must_request() {
                 connection.push(frame(Kind::Ack, 0, acknowledgement.0, room), None);
-            } else if connection.must_reply() {
-                connection.reply_idle(frame(Kind::Ack, 0, acknowledgement.0, room));
             } else {
-                return;
+                // Acknowledges nothing.
+                return connection.answer_surplus();
             }
             incoming.mark_acknowledged();
         }

@@ -188,6 +188,30 @@ fn news_that_cannot_be_told_keep_no_thread_awake() {
     assert!(!end.poll() && !end.link.is_holding_ack(&end.ring));
 }
 
+/// By SOAP, an acknowledgement that was due when requests got empty answers was taken for told.
+#[test]
+fn all_blocks_are_acknowledged_however_many_came_before_it_became_quiet() {
+    for (count, caller) in (1..=64).flat_map(|count| [None, Some(0), Some(1)].map(|caller| (count, caller))) {
+        let mut world = World::new([PLAIN, PLAIN]);
+        (0..CAPACITY).for_each(|_| world.ends[1].post());
+        world.run(&Operation::Connect { holds: 100_000, grain: 100_000, caller });
+        let turn = |world: &mut World| world.ends.iter_mut().for_each(|end| _ = end.poll());
+        (0..9).for_each(|_| turn(&mut world));
+        for number in 0..count {
+            world.ends[0].submit(0);
+            (0..9).for_each(|_| {
+                if world.ends[1].received.len() <= number {
+                    turn(&mut world)
+                }
+            });
+            world.ends[1].post();
+        }
+        assert_eq!(world.ends[1].received.len(), count);
+        (0..200).for_each(|_| turn(&mut world));
+        assert_eq!(world.ends[0].sent.len(), count, "caller: {caller:?}");
+    }
+}
+
 #[test]
 fn a_frame_before_the_opening_is_refused() {
     let mut end = End::new(0, Instant::now(), PLAIN);

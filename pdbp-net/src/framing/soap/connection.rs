@@ -348,13 +348,13 @@ impl Framing for Soap {
         !self.next.is_empty()
     }
 
-    fn must_reply(&self) -> bool {
-        if self.is_caller() { self.in_flight < HELD } else { self.in_flight > SURPLUS }
+    fn must_request(&self) -> bool {
+        self.is_caller() && self.in_flight < HELD
     }
 
-    fn idle(&mut self, head: Head, queue: &mut SendQueue) {
-        if self.is_caller() {
-            return self.push(head, None, queue);
+    fn answer_surplus(&mut self, queue: &mut SendQueue) {
+        if self.is_caller() || self.in_flight <= SURPLUS {
+            return;
         }
         while self.in_flight > HELD {
             envelope::nothing(queue.text());

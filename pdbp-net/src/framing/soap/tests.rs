@@ -238,10 +238,10 @@ fn requests_and_answers_are_as_many() {
     let ack = frame(Kind::Ack, 0, 0, 1);
     let (mut queue, mut calls, mut called) =
         (SendQueue::default(), Soap::new(caller(), LONGEST), Soap::new(Role::Called, LONGEST));
-    assert!(!called.takes(&queue) && !called.must_reply() && !called.can_send_bye());
+    assert!(!called.takes(&queue) && !called.can_send_bye());
     let mut in_flight = 0;
     while calls.takes(&queue) {
-        assert_eq!(calls.must_reply(), in_flight < HELD);
+        assert_eq!(calls.must_request(), in_flight < HELD);
         calls.push(ack, None, &mut queue);
         calls.seal(&mut queue);
         queue = SendQueue::default();
@@ -249,12 +249,17 @@ fn requests_and_answers_are_as_many() {
     }
     assert_eq!(in_flight, MAX_IN_FLIGHT);
     assert!(calls.can_send_bye(), "goodbye is beyond that");
-    let requests = write(caller(), &vec![vec![(ack, Vec::new())]; SURPLUS + 1]);
-    let mut pieces = Pieces::new(&requests, vec![999]);
-    while !matches!(called.next(&mut pieces, &mut []).unwrap(), Parsed::Nothing) || !pieces.is_empty() {}
-    assert!(called.takes(&queue) && called.must_reply());
-    called.idle(ack, &mut queue);
-    assert!(!called.must_reply() && called.can_send_bye());
+    calls.answer_surplus(&mut queue);
+    for requests in [SURPLUS, 1] {
+        called.answer_surplus(&mut queue);
+        assert!(queue.is_empty());
+        let requests = write(caller(), &vec![vec![(ack, Vec::new())]; requests]);
+        let mut pieces = Pieces::new(&requests, vec![999]);
+        while !matches!(called.next(&mut pieces, &mut []).unwrap(), Parsed::Nothing) || !pieces.is_empty() {}
+        assert!(called.takes(&queue) && !called.must_request());
+    }
+    called.answer_surplus(&mut queue);
+    assert!(called.can_send_bye());
     let (slices, count) = queue.slices(|_| &[]);
     let answers: usize = slices[..count].iter().map(|slice| slice.len()).sum();
     assert_eq!(answers, (SURPLUS + 1 - HELD) * "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n".len());
