@@ -47,6 +47,19 @@ def test_messages_of_any_length(pair, size):
     sender.join()
 
 
+def test_rows_longer_than_a_block_are_messages_too():
+    with pypdbp.start(nodes=2, transport="local", block_bytes=4096, timeout_ms=60_000) as cluster:
+        a, b = (node.register("part") for node in cluster.nodes)
+        # Fewer bytes than are copied with the GIL.
+        table = memoryview(bytes(i % 251 for i in range(30_000))).cast("B", (3, 10_000))
+        with pytest.raises(pypdbp.TooLong):
+            a.send_rows(b.id, table, timeout=0)
+        sending = Thread(a.send_rows, b.id, table)
+        for i in range(3):
+            assert b.recv(SOON).tobytes() == table.tobytes()[i * 10_000 :][:10_000]
+        assert sending.join() == 3
+
+
 def test_anything_with_contiguous_bytes_can_be_sent(pair):
     for data in b"abcd", bytearray(b"abcd"), memoryview(b"abcd"), array.array("B", b"abcd"), memoryview(b"abcd").cast("I"):
         pair.a.send(pair.to_b, data)

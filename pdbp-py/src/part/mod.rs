@@ -207,7 +207,10 @@ impl Part {
             let mut sent = 0;
             if bytes.len() <= COPIED_AT_ONCE || patience == Patience::None {
                 sent = self.cell.with(py, |held| {
-                    Ok(held.part().sender(held.check(to)?).no_wait().send_train(bytes, length)?)
+                    match held.part().sender(held.check(to)?).no_wait().send_train(bytes, length) {
+                        Err(SendError::NeedsWaiting { .. }) if patience != Patience::None => Ok(0),
+                        sent => Ok(sent?),
+                    }
                 })?;
             }
             if sent == rows || patience == Patience::None {
