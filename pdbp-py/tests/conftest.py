@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -59,6 +60,19 @@ def is_in_call(part) -> bool:
     except pypdbp.Busy:
         return True
     return False
+
+
+def interrupt_when_in_call(part, then=lambda: None):
+    """Sends SIGINT to the main thread when that waits in a call of the part. That this thread runs meanwhile shows that the GIL is free."""
+    main = threading.main_thread().ident
+
+    def interrupt():
+        while not is_in_call(part):
+            pass
+        signal.pthread_kill(main, signal.SIGINT)
+        then()
+
+    return Thread(interrupt)
 
 
 def cause_event(pair) -> None:

@@ -1,10 +1,13 @@
 """Memory of CUDA devices, on a device, or on the library that stands in for the driver (ci/python)."""
 
 import ctypes
+import os
+import signal
+import weakref
 
 import pypdbp
 import pytest
-from conftest import SOON, Thread
+from conftest import SOON, Thread, interrupt_when_in_call
 
 try:
     driver = ctypes.CDLL("libcuda.so.1")
@@ -92,6 +95,36 @@ def test_after_a_timeout_the_array_is_the_programs_again(context, pair):
     with pytest.raises(pypdbp.Timeout):
         pair.a.send_device(pair.to_b, source, 0.01)
     del source
+
+
+@needs_driver
+def test_after_ctrl_c_an_array_that_a_copy_uses_is_never_freed(context, monkeypatch):
+    if "DRIVER_DELAY" not in os.environ:
+        pytest.skip("this driver fails at nothing")
+    readers = []
+
+    def handler(*_):
+        # There is room for one more copy, of which nobody can say when it is over.
+        readers.append(b.accept(SOON))
+        readers[0].read(1 << 20)
+        monkeypatch.setenv("DRIVER_DELAY", "1000000000")
+        monkeypatch.setenv("DRIVER_FAILS", "cuEventQuery,cuEventSynchronize=999")
+        raise KeyboardInterrupt
+
+    # That is how long it waits for the array, too.
+    settings = {"nodes": 1, "transport": "local", "progress": "inline", "timeout_ms": 1000}
+    with pypdbp.start(**settings) as cluster, cluster.node.register("a") as a, cluster.node.register("b") as b:
+        array = DeviceArray(context, bytes(64 << 20))
+        before = signal.signal(signal.SIGINT, handler)
+        interrupting = interrupt_when_in_call(a)
+        with pytest.raises(KeyboardInterrupt):
+            a.send_device(b.id, array, SOON)
+        interrupting.join()
+        signal.signal(signal.SIGINT, before)
+        owner = weakref.ref(array)
+        del array
+        assert owner() is not None
+        monkeypatch.undo()
 
 
 @needs_driver

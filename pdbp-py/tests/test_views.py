@@ -5,7 +5,7 @@ import sys
 
 import pypdbp
 import pytest
-from conftest import SOON, Thread
+from conftest import SOON, Thread, is_in_call
 
 
 def test_a_view_is_read_only_and_keeps_the_message(pair):
@@ -117,6 +117,22 @@ def test_an_exception_gives_a_loan_up(pair):
     del loan
     pair.a.send(pair.to_b, b"the only one")
     assert bytes(pair.b.recv(SOON)) == b"the only one"
+
+
+def test_a_loan_that_finds_another_thread_in_its_part_can_be_sent_later(pair):
+    room = pair.a.loan(pair.to_b, 4)
+    memoryview(room)[:] = b"late"
+    receiving = Thread(pair.a.recv)
+    while not is_in_call(pair.a):
+        pass
+    with pytest.raises(pypdbp.Busy):
+        room.send()
+    pair.b.send(pair.to_a, b"end")
+    pair.b.flush()
+    receiving.join().release()
+    room.send()
+    assert bytes(pair.b.recv(SOON)) == b"late"
+    pair.a.loan(pair.to_b, 4).cancel()
 
 
 def test_a_loan_has_to_fit_a_block(pair):

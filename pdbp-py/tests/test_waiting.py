@@ -1,12 +1,13 @@
 """Waiting: the GIL, Ctrl-C, interrupts, several threads, the end of a cluster."""
 
+import contextlib
 import signal
 import threading
 import time
 
 import pypdbp
 import pytest
-from conftest import SOON, Thread, cause_event, is_in_call
+from conftest import SOON, Thread, cause_event, interrupt_when_in_call, is_in_call
 
 
 @pytest.fixture
@@ -15,19 +16,6 @@ def on_interrupt():
     before = signal.getsignal(signal.SIGINT)
     yield lambda handler: signal.signal(signal.SIGINT, handler)
     signal.signal(signal.SIGINT, before)
-
-
-def interrupt_when_in_call(part, then=lambda: None):
-    """Sends SIGINT to the main thread when that waits in a call of the part. That this thread runs meanwhile shows that the GIL is free."""
-    main = threading.main_thread().ident
-
-    def interrupt():
-        while not is_in_call(part):
-            pass
-        signal.pthread_kill(main, signal.SIGINT)
-        then()
-
-    return Thread(interrupt)
 
 
 @pytest.mark.parametrize(
@@ -60,6 +48,47 @@ def test_ctrl_c_ends_a_send_that_waits_for_room(pair):
         while True:
             pair.a.send(pair.to_b, bytes(1000))
     interrupting.join()
+
+
+def test_ctrl_c_as_a_stream_arrives_gives_the_stream_up(pair, on_interrupt):
+    writers = []
+
+    def handler(*_):
+        writers.append(pair.a.open(pair.to_b))
+        writers[0].write(b"a stream")
+        writers[0].flush()
+        raise KeyboardInterrupt
+
+    on_interrupt(handler)
+    interrupting = interrupt_when_in_call(pair.b)
+    with pytest.raises(KeyboardInterrupt):
+        pair.b.accept(SOON)
+    interrupting.join()
+    # More than there is room for: somebody discards it, or accepts it, if the call has ended without it.
+    writing = Thread(writers[0].write, bytes(8 << 20))
+    while writing.is_alive():
+        with contextlib.suppress(pypdbp.Timeout):
+            pair.b.accept(0.01).close()
+    writing.join()
+    writers[0].close()
+
+
+def test_ctrl_c_as_a_loan_gets_room_gives_it_back(pair, on_interrupt):
+    def handler(*_):
+        while pair.b.try_recv() is not None:
+            pass
+        raise KeyboardInterrupt
+
+    with pytest.raises(pypdbp.NoRoom):
+        while True:
+            pair.a.send(pair.to_b, bytes(1000), timeout=0)
+    on_interrupt(handler)
+    interrupting = interrupt_when_in_call(pair.a)
+    with pytest.raises(KeyboardInterrupt):
+        while True:
+            pair.a.loan(pair.to_b, 1000).send()
+    interrupting.join()
+    pair.a.loan(pair.to_b, 1000).cancel()
 
 
 def test_ctrl_c_ends_a_start_that_waits_for_other_processes():

@@ -81,13 +81,20 @@ impl From<DeviceError> for Failure {
     }
 }
 
-/// Ends a call and returns its result once nothing uses the memory any more. If that cannot be ensured, the object that owns the memory is never
-/// freed.
-fn ended<R>(owner: &Bound<'_, PyAny>, (result, is_back): (Result<R, Failure>, bool)) -> PyResult<R> {
-    if !is_back {
+/// Makes a call that lends memory of `owner`. It sets its second argument as long as something may use the memory; if that is so at its end, however it
+/// ends, the owner is never freed.
+fn lending<R: Send>(
+    py: Python<'_>,
+    part: &Part,
+    owner: &Bound<'_, PyAny>,
+    call: impl FnOnce(&mut Held, &mut bool) -> Result<R, Failure> + Send,
+) -> PyResult<R> {
+    let mut is_lent = false;
+    let result = part.cell.wait(py, |held| call(held, &mut is_lent));
+    if is_lent {
         std::mem::forget(owner.clone());
     }
-    Ok(result?)
+    result
 }
 
 /// Sends bytes of a device, owned by `owner`, as one message.
@@ -106,19 +113,20 @@ pub(crate) fn _send_device(
     timeout_s: Option<f64>,
 ) -> PyResult<()> {
     let (patience, to, place) = (Patience::of(timeout_s)?, to.0, Place { address, bytes, stream });
-    let went = part.cell.wait(py, |held| {
+    lending(py, &part, owner, |held, is_lent| {
+        held.check(to)?;
         // SAFETY: the interface of `owner` guarantees it, and `owner` lives until the call ends, or for ever.
         let lent = unsafe { place.lend(held) }?;
+        *is_lent = true;
         let (node, part) = (held.part().node(), held.part());
-        held.check(to)?;
         let sending = part.send_device(&lent.copier, lent.buffer.into_slice(), lent.after.as_ref(), to);
         let sent = match sending {
             Ok(mut sending) => sending.wait(timeout(patience, node)).map_err(Failure::from),
             Err(refused) => Err(refused.error.into()),
         };
-        Ok((sent, give_back(&lent.copier, &lent.lease, node)))
-    })?;
-    ended(owner, went)
+        *is_lent = !give_back(&lent.copier, &lent.lease, node);
+        sent
+    })
 }
 
 /// Receives a message into memory of a device, owned by `owner`. Returns its sender, and its bytes.
@@ -135,9 +143,10 @@ pub(crate) fn _recv_device(
     timeout_s: Option<f64>,
 ) -> PyResult<(Option<Target>, usize)> {
     let (patience, place) = (Patience::of(timeout_s)?, Place { address, bytes, stream });
-    let went = part.cell.wait(py, |held| {
+    lending(py, &part, owner, |held, is_lent| {
         // SAFETY: as in `_send_device`.
         let lent = unsafe { place.lend(held) }?;
+        *is_lent = true;
         let (node, part) = (held.part().node(), held.part());
         let received = match part.recv_into_device(&lent.copier, lent.buffer, lent.after.as_ref()) {
             Ok(mut receiving) => {
@@ -146,7 +155,7 @@ pub(crate) fn _recv_device(
             }
             Err(refused) => Err(refused.error.into()),
         };
-        Ok((received, give_back(&lent.copier, &lent.lease, node)))
-    })?;
-    ended(owner, went)
+        *is_lent = !give_back(&lent.copier, &lent.lease, node);
+        received
+    })
 }

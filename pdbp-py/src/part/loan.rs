@@ -40,11 +40,12 @@ pub(crate) struct Loan {
 
 impl Loan {
     pub(crate) fn take(cell: &PartHandle, py: Python<'_>, to: pdbp::Target, size: usize) -> PyResult<Self> {
-        let room = cell.wait(py, |held| {
+        // Made within the call: if a signal handler raises as that ends, this is dropped, and gives the room back.
+        cell.wait(py, |held| {
             let room = held.lend(to, size)?;
-            Ok(Room { start: NonNull::from(&mut *room).cast(), length: room.len() })
-        })?;
-        Ok(Self { cell: cell.clone(), room, is_open: true, views: 0 })
+            let room = Room { start: NonNull::from(&mut *room).cast(), length: room.len() };
+            Ok(Self { cell: cell.clone(), room, is_open: true, views: 0 })
+        })
     }
 
     /// Gives up the message. The room stays as long as there are views.
@@ -58,7 +59,7 @@ impl Loan {
 
 #[pymethods]
 impl Loan {
-    /// Sends the message, as the end of `with` does.
+    /// Sends the message, as the end of `with` does. Raises Busy while another thread is in a call of the part; it can then be sent later.
     fn send(&mut self, py: Python<'_>) -> PyResult<()> {
         if !self.is_open {
             return Err(Failure::closed("loan").into());
@@ -70,8 +71,9 @@ impl Loan {
                  it before the end of `with`",
             ));
         }
-        self.is_open = false;
         Ok(self.cell.with(py, |held| {
+            // Not before: where another thread has the part, the loan is as it was.
+            self.is_open = false;
             held.loan.take().ok_or_else(|| Failure::closed("loan"))?.send();
             Ok(())
         })?)

@@ -106,11 +106,12 @@ pub(crate) struct RawReader {
 
 impl RawReader {
     pub(crate) fn accept(cell: &PartHandle, py: Python<'_>, patience: Patience) -> PyResult<Self> {
-        let (key, source) = cell.wait(py, |held| {
+        // Made within the call: if a signal handler raises as that ends, this is dropped, and gives the stream up.
+        cell.wait(py, |held| {
             let timeout = patience.or(held.part().node().settings().timeout);
-            held.accept(timeout)
-        })?;
-        Ok(Self { cell: cell.clone(), key, source })
+            let (key, source) = held.accept(timeout)?;
+            Ok(Self { cell: cell.clone(), key, source })
+        })
     }
 }
 
