@@ -123,7 +123,7 @@ impl Descriptor {
 #[pyclass(frozen, module = "pypdbp")]
 pub(crate) struct Watch {
     cell: Arc<NodeCell>,
-    watch: pdbp::Watch,
+    watch: Arc<pdbp::Watch>,
     /// Rung when the cluster is closed, too.
     descriptor: Arc<Descriptor>,
 }
@@ -132,7 +132,7 @@ impl Watch {
     pub(crate) fn new(cell: &Arc<NodeCell>, watch: pdbp::Watch) -> Self {
         let descriptor = Arc::default();
         cell.add_watch(&descriptor);
-        Self { cell: Arc::clone(cell), watch, descriptor }
+        Self { cell: Arc::clone(cell), watch: Arc::new(watch), descriptor }
     }
 
     fn wakes(&self) -> Result<&WakeFd, Failure> {
@@ -160,6 +160,15 @@ impl Watch {
             }
         })?;
         Ok((rung, event.map(Event::from)))
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if self.cell.has_forked() {
+            // Not even to be freed: other threads may have held their locks at the fork.
+            std::mem::forget((Arc::clone(&self.watch), Arc::clone(&self.descriptor)));
+        }
     }
 }
 

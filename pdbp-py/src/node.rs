@@ -132,10 +132,10 @@ impl NodeCell {
 
 impl Drop for NodeCell {
     fn drop(&mut self) {
-        let node = self.take();
         if self.owner.has_forked() {
+            let node = self.node.get_mut().unwrap_or_else(PoisonError::into_inner).take();
             std::mem::forget(node);
-        } else if node.is_some() {
+        } else if let Some(node) = self.take() {
             calls::without_gil(move || drop(node));
         }
     }

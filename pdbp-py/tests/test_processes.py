@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 import glob
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -358,6 +359,20 @@ def test_a_forked_child_is_told_whose_cluster_it_has(pair):
     writer.close()
     pair.a.send(pair.to_b, b"the parent goes on")
     assert bytes(pair.b.recv(SOON)) == b"the parent goes on"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_watch_that_a_forked_child_drops_wakes_nobody_in_the_parent():
+    # It holds the node.
+    watch = pypdbp.start(nodes=1, transport="local").node.watch()
+    descriptor = watch.fileno()
+    child = os.fork()
+    if child == 0:
+        del watch
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert select.select([descriptor], [], [], 0) == ([], [], [])
 
 
 AT_EXIT = """

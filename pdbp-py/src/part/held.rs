@@ -375,7 +375,9 @@ fn drop_held(held: Option<Held>) {
 impl Drop for PartCell {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if self.owner.has_forked() || *self.loan_views.get_mut() > 0 {
+        if self.owner.has_forked() {
+            std::mem::forget((state, self.wakes.take()));
+        } else if *self.loan_views.get_mut() > 0 {
             std::mem::forget(state);
         } else {
             drop_held(state);
