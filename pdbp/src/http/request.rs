@@ -94,12 +94,9 @@ impl Request {
             return Err(bad("the request must have one Host header\n"));
         }
         let target = request.path.unwrap_or_default();
-        // The host of the absolute form, as sent to a proxy, overrides the header.
-        let (authority, path) = match target.strip_prefix("http://") {
-            Some(rest) => {
-                let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-                (Some(authority.to_owned()), path)
-            }
+        let (authority, path) = match absolute(target) {
+            // It overrides the header.
+            Some((authority, path)) => (Some(authority.to_owned()), path),
             None => (host, target),
         };
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
@@ -129,6 +126,13 @@ impl Request {
         };
         Ok(Some((request, length)))
     }
+}
+
+/// The authority, and the path with its query, of a target in the absolute form, as sent to a proxy (RFC 9112 section 3.2.2).
+fn absolute(target: &str) -> Option<(&str, &str)> {
+    let (scheme, rest) = target.split_once("://")?;
+    let is_http = ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
+    is_http.then(|| rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len())))
 }
 
 /// The headers of a request.
@@ -281,6 +285,9 @@ mod tests {
             ("PUT / HTTP/1.1\r\nHost: x\r\n\r\n", request(Other, "/", Some("x"))),
             ("GET http://a:1/b?c HTTP/1.1\r\nHost: x\r\n\r\n", request(Get, "/b?c", Some("a:1"))),
             ("GET http://a?c HTTP/1.1\r\nHost: x\r\n\r\n", request(Get, "/?c", Some("a"))),
+            ("GET HTTPS://a:1 HTTP/1.1\r\nHost: x\r\n\r\n", request(Get, "/", Some("a:1"))),
+            ("GET ftp://a/b HTTP/1.1\r\nHost: x\r\n\r\n", request(Get, "ftp://a/b", Some("x"))),
+            ("GET /b?http://a/c HTTP/1.1\r\nHost: x\r\n\r\n", request(Get, "/b?http://a/c", Some("x"))),
             ("GET /metrics HTTP/1.1\r\nHo", Ok(None)),
             ("", Ok(None)),
             ("GET / HTTP/1.1\r\n\r\n", Err("400 Bad Request")),
