@@ -384,19 +384,15 @@ impl Handshake {
         let scheme = if self.socket.is_encrypted() { "https" } else { "http" };
         let own = self.socket.stream.local_addr().map(|own| own.to_string()).unwrap_or_default();
         let address = format!("{scheme}://{own}{}", http::PATH);
-        match soap::description(query, &address) {
-            Some(text) if matches!(self.stage, Stage::Accepted(_)) => {
-                self.out.append(&mut http::plain(200, "text/xml; charset=utf-8", &text));
-                self.stage = Stage::Closing;
-                match self.write() {
-                    Ok(false) => Step::Pending,
-                    _ => Step::Closed,
-                }
-            }
-            _ => {
-                let fault = Fault::http(405, "the service takes POST; GET has ?wsdl and ?xsd");
-                self.refuse(envelope::fault(fault))
-            }
+        let Some(text) = soap::description(query, &address) else {
+            let fault = Fault::http(404, "GET has ?wsdl and ?xsd; anything else is a message, by POST");
+            return self.refuse(envelope::fault(fault));
+        };
+        self.out.append(&mut http::plain(200, "text/xml; charset=utf-8", &text));
+        self.stage = Stage::Closing;
+        match self.write() {
+            Ok(false) => Step::Pending,
+            _ => Step::Closed,
         }
     }
 }

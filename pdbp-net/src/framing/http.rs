@@ -125,15 +125,10 @@ pub(crate) fn request(bytes: &[u8]) -> Result<Option<Head<Request>>, Fault> {
         return Err(Fault::http(417, "Expect is not supported"));
     }
     let (content, length) = fields.body()?;
-    let (path, query) = parsed
-        .path
-        .unwrap_or_default()
-        .split_once('?')
-        .unwrap_or_else(|| (parsed.path.unwrap_or_default(), ""));
+    let target = origin(parsed.path.unwrap_or_default());
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let what = match parsed.method {
-        Some("POST" | "GET") if path != PATH => {
-            return Err(Fault::http(404, "the service is at /pdbp/exchange"));
-        }
+        _ if path != PATH => return Err(Fault::http(404, "the service is at /pdbp/exchange")),
         Some("POST") => Request::Message,
         Some("GET") => Request::Get(query.to_owned()),
         _ => return Err(Fault::http(405, "the service takes POST; GET has ?wsdl and ?xsd")),
@@ -152,6 +147,14 @@ pub(crate) fn request(bytes: &[u8]) -> Result<Option<Head<Request>>, Fault> {
         length => length.unwrap_or(0),
     };
     Ok(Some(Head { what, content, length, size }))
+}
+
+/// Path and query of a target. In the absolute form, as sent to a proxy, scheme and host precede them (RFC 9112 section 3.2.2).
+fn origin(target: &str) -> &str {
+    let is_http = |scheme: &str| ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
+    let absolute = target.split_once("://").filter(|(scheme, _)| is_http(scheme));
+    let origin = absolute.and_then(|(_, rest)| rest.get(rest.find(['/', '?']).filter(|host| *host > 0)?..));
+    origin.unwrap_or(target)
 }
 
 /// Parses the head of a response, with its status; `None` while it is incomplete.
@@ -327,7 +330,9 @@ fn parameter(text: &str) -> Option<(&str, &str)> {
 /// A response without a SOAP message, after which the connection is closed.
 pub(crate) fn plain(status: u16, kind: &str, body: &str) -> Vec<u8> {
     let (phrase, length) = (phrase(status), body.len());
-    format!("HTTP/1.1 {status} {phrase}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}")
+    // RFC 9110 section 15.5.6.
+    let more = if status == 405 { "Allow: GET, POST\r\n" } else { "" };
+    format!("HTTP/1.1 {status} {phrase}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{more}Connection: close\r\n\r\n{body}")
         .into_bytes()
 }
 

@@ -46,6 +46,9 @@ fn heads_that_are_wrong_get_their_status_and_are_closed() {
         (501, format!("{HOST}{soap}Transfer-Encoding: chunked\r\n\r\nzz\r\n")),
         (405, "BREW /pdbp/exchange HTTP/1.1\r\nHost: h\r\n\r\n".to_owned()),
         (404, "GET / HTTP/1.1\r\nHost: h\r\nAccept: */*\r\n\r\n".to_owned()),
+        (404, "PUT / HTTP/1.1\r\nHost: h\r\n\r\n".to_owned()),
+        (404, "GET /pdbp/exchange HTTP/1.1\r\nHost: h\r\n\r\n".to_owned()),
+        (404, "GET /pdbp/exchange?what HTTP/1.1\r\nHost: h\r\n\r\n".to_owned()),
         (405, "HEAD /pdbp/exchange HTTP/1.1\r\nHost: h\r\n\r\n".to_owned()),
         (411, format!("{HOST}{soap}\r\n")),
         (413, format!("{HOST}{soap}Content-Length: 13000\r\n\r\n")),
@@ -59,6 +62,7 @@ fn heads_that_are_wrong_get_their_status_and_are_closed() {
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{said}: {answer}");
         assert!(answer.contains("Connection: close\r\n"), "{answer}");
         assert_eq!(answer.ends_with("\r\n\r\n"), said.starts_with("HEAD"), "a body: {answer}");
+        assert_eq!(answer.contains("\r\nAllow: GET, POST\r\n"), *status == 405, "{answer}");
     }
     assert_eq!(net.stats().door.foreign, cases.len() as u64);
 }
@@ -118,17 +122,16 @@ fn envelopes_that_are_wrong_get_a_fault_and_are_closed() {
 #[test]
 fn anybody_may_know_what_the_service_is() {
     let (net, _other) = pair();
-    let get = |query: &str| {
-        answer(&net, format!("GET /pdbp/exchange?{query} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes())
-    };
-    let wsdl = get("wsdl");
-    assert!(
-        wsdl.starts_with("HTTP/1.1 200 OK\r\n")
-            && wsdl.contains(&format!("http://{}/pdbp/exchange", net.address()))
-    );
-    assert!(get("xsd").contains("targetNamespace=\"urn:pdbp:exchange\""));
-    assert!(get("what").starts_with("HTTP/1.1 405 "));
-    assert_eq!(net.stats().door.foreign, 1);
+    let get = |target: &str| answer(&net, format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes());
+    for target in ["/pdbp/exchange?wsdl", "http://h:7210/pdbp/exchange?wsdl"] {
+        let wsdl = get(target);
+        assert!(
+            wsdl.starts_with("HTTP/1.1 200 OK\r\n")
+                && wsdl.contains(&format!("http://{}/pdbp/exchange", net.address()))
+        );
+    }
+    assert!(get("/pdbp/exchange?xsd").contains("targetNamespace=\"urn:pdbp:exchange\""));
+    assert_eq!(net.stats().door.foreign, 0);
 }
 
 /// The door's answers to Hello and Claim made with this token.

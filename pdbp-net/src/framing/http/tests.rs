@@ -15,8 +15,12 @@ fn a_head_is_read_when_it_is_whole() {
     let head = request(GOOD.as_bytes()).unwrap().unwrap();
     let expected = Head { what: Request::Message, content: Content::Soap, length: 5, size: GOOD.len() };
     assert_eq!(head, expected);
-    let get = "GET /pdbp/exchange?wsdl HTTP/1.1\r\nHost: h\r\n\r\n";
-    assert_eq!(request(get.as_bytes()).unwrap().unwrap().what, Request::Get("wsdl".to_owned()));
+    for host in ["", "http://h:7210", "HTTPS://h"] {
+        let get = format!("GET {host}/pdbp/exchange?wsdl HTTP/1.1\r\nHost: h\r\n\r\n");
+        assert_eq!(request(get.as_bytes()).unwrap().unwrap().what, Request::Get("wsdl".to_owned()));
+        let post = GOOD.replace("/pdbp/exchange", &format!("{host}/pdbp/exchange"));
+        assert_eq!(request(post.as_bytes()).unwrap().unwrap().what, Request::Message);
+    }
 }
 
 #[test]
@@ -46,6 +50,11 @@ fn heads_that_are_wrong_are_refused_by_their_status() {
         (501, field("Content-Encoding: gzip")),
         (404, GOOD.replace("/pdbp/exchange", "/")),
         (404, GOOD.replace("/pdbp/exchange", "/pdbp/exchange/..")),
+        (404, GOOD.replace("/pdbp", "http:///pdbp")),
+        (404, GOOD.replace("/pdbp", "ftp://h/pdbp")),
+        (404, GOOD.replace("/pdbp/exchange", "http://h")),
+        (404, GOOD.replace("/pdbp/exchange", "/?http://h/pdbp/exchange")),
+        (404, GOOD.replace("POST /pdbp/exchange", "PUT /")),
         (405, GOOD.replace("POST", "PUT")),
         (405, GOOD.replace("POST", "CONNECT")),
         (411, GOOD.replace("Content-Length: 5\r\n", "")),

@@ -102,7 +102,7 @@ impl Soap {
         } else {
             let Some(head) = http::request(bytes)? else { return Ok(false) };
             if head.what != Request::Message {
-                return Err(Fault::http(405, "only messages are allowed on a connection between nodes"));
+                return Err(Fault::http(400, "only messages are allowed on a connection between nodes"));
             }
             if self.in_flight > MAX_IN_FLIGHT {
                 return Err(Fault::http(400, "more than 32 requests are in flight"));
