@@ -112,7 +112,9 @@ impl Soap {
         let most = match &content {
             Content::None => 0,
             Content::Soap => ROOT,
-            Content::Package { .. } => ROOT + PART + MOST * (self.longest + PART),
+            Content::Package { .. } => {
+                self.longest.saturating_add(PART).saturating_mul(MOST).saturating_add(ROOT + PART)
+            }
         };
         if length > most {
             return Err(Fault::http(413, "the body is longer than a message can be"));

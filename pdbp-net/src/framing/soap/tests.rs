@@ -232,6 +232,14 @@ fn what_is_said_the_wrong_way_is_refused() {
     );
 }
 
+/// What 16 of the longest blocks take may be more than a number holds, where it has 32 bits.
+#[test]
+fn blocks_may_be_as_long_as_a_number_says() {
+    let bytes = write(caller(), &[vec![data(0, b"short", 0)]]);
+    let (mut pieces, mut called) = (Pieces::new(&bytes, vec![100_000]), Soap::new(Role::Called, usize::MAX));
+    assert!(matches!(called.next(&mut pieces, &mut []), Ok(Parsed::Head(Head { length: 5, .. }))));
+}
+
 /// An answer needs a request, and the number of outstanding requests of a caller is limited.
 #[test]
 fn requests_and_answers_are_as_many() {
