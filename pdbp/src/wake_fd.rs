@@ -4,12 +4,12 @@ use std::fmt;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, RawWakerVTable, Wake, Waker};
 
 /// A file descriptor that becomes readable when something that a part was polled for has arrived: for event loops over `poll`,
 /// `epoll` or `kqueue`. It can serve any number of parts and streams. It is the reading end of a pipe that holds at most one byte.
-/// Nobody else may read from it.
+/// Nobody else may read from it. Dropping this closes it, even while a part or a node keeps a waker of it.
 ///
 /// Clear it, poll with its [`context`](Self::context) until everything is pending, and then wait for it: whatever arrives after a
 /// call has returned pending makes it readable, even before the wait has begun. In the first 50 to 400 µs of a part's wait it may also be
@@ -40,6 +40,7 @@ use std::task::{Context, RawWakerVTable, Wake, Waker};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct WakeFd {
+    reader: PipeReader,
     bell: Arc<PipeBell>,
     waker: Waker,
 }
@@ -53,8 +54,8 @@ pub(crate) fn is_descriptor(waker: &Waker) -> bool {
 }
 
 struct PipeBell {
-    reader: PipeReader,
-    writer: PipeWriter,
+    /// `None`: the descriptor is closed. Wakers may outlive it, and a write to a pipe without a reader ends a program that does not ignore `SIGPIPE`.
+    writer: Mutex<Option<PipeWriter>>,
     /// One of the three below.
     state: AtomicU8,
 }
@@ -73,10 +74,10 @@ impl WakeFd {
     /// The process or the system has reached its limit of file descriptors.
     pub fn new() -> io::Result<Self> {
         let (reader, writer) = io::pipe()?;
-        let bell = Arc::new(PipeBell { reader, writer, state: AtomicU8::new(QUIET) });
+        let bell = Arc::new(PipeBell { writer: Mutex::new(Some(writer)), state: AtomicU8::new(QUIET) });
         let waker = Waker::from(Arc::clone(&bell));
         VTABLE.get_or_init(|| waker.vtable());
-        Ok(Self { waker, bell })
+        Ok(Self { reader, bell, waker })
     }
 
     /// The context for polls that are to make the descriptor readable.
@@ -98,7 +99,7 @@ impl WakeFd {
             let mut byte = [0];
             // The waker that set `RUNG` writes the byte at once. With both ends of the pipe here, the only possible error is an
             // interrupt, after which this reads again.
-            while let Err(error) = (&self.bell.reader).read(&mut byte)
+            while let Err(error) = (&self.reader).read(&mut byte)
                 && error.kind() == io::ErrorKind::Interrupted
             {}
             state.store(QUIET, Ordering::Release);
@@ -109,13 +110,26 @@ impl WakeFd {
 
 impl AsFd for WakeFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.reader.as_fd()
+        self.reader.as_fd()
     }
 }
 
 impl fmt::Debug for WakeFd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WakeFd").field("fd", &self.as_fd()).field("is_rung", &self.is_rung()).finish()
+    }
+}
+
+impl Drop for WakeFd {
+    fn drop(&mut self) {
+        // The reading end is closed after this one.
+        drop(self.bell.writer().take());
+    }
+}
+
+impl PipeBell {
+    fn writer(&self) -> MutexGuard<'_, Option<PipeWriter>> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -127,8 +141,10 @@ impl Wake for PipeBell {
     fn wake_by_ref(self: &Arc<Self>) {
         // Acquire: the previous byte has been read. Where that is under way, whoever clears polls afterwards.
         if self.state.compare_exchange(QUIET, RUNG, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            let writer = self.writer();
+            let Some(mut writer) = writer.as_ref() else { return };
             // Retried after an interrupt, as in `clear`. An empty pipe has room.
-            while let Err(error) = (&self.writer).write(&[1])
+            while let Err(error) = writer.write(&[1])
                 && error.kind() == io::ErrorKind::Interrupted
             {}
         }
@@ -146,6 +162,16 @@ mod tests {
         let [first, second] = [0, 1].map(|_| WakeFd::new().unwrap());
         assert!([&first, &second].iter().all(|waker| is_descriptor(waker.context().waker())));
         assert!(!is_descriptor(Waker::noop()));
+    }
+
+    #[test]
+    fn a_waker_that_outlives_its_descriptor_keeps_no_end_of_the_pipe_open() {
+        let fd = WakeFd::new().unwrap();
+        let mut reader = std::fs::File::from(fd.as_fd().try_clone_to_owned().unwrap());
+        let waker = fd.context().waker().clone();
+        drop(fd);
+        waker.wake();
+        assert_eq!(reader.read(&mut [0]).unwrap(), 0, "a byte, though nobody is to write one");
     }
 
     #[test]

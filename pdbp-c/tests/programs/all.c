@@ -3,6 +3,7 @@
 #define _POSIX_C_SOURCE 200112L
 #include <pdbp.h>
 
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -104,6 +105,34 @@ static void receive(const char *text) {
     pdbp_release(&message, 1); /* nothing */
 }
 
+/* Frees handles whose descriptors are armed, and which are closed with them. */
+static void closed_descriptors(pdbp_cluster *threads, pdbp_part *writer, pdbp_target to) {
+    static char data[60000];
+    pdbp_node *node;
+    pdbp_event_info event;
+    size_t size;
+    int fd;
+    DONE(pdbp_cluster_node(threads, 0, &node));
+    DONE(pdbp_event_fd(node, &fd));
+    event.size = sizeof event;
+    while (pdbp_event(node, &event) == PDBP_DONE) {}
+    EXPECT(fcntl(fd, F_GETFD) >= 0);
+    pdbp_node_free(node);
+    EXPECT(fcntl(fd, F_GETFD) == -1);
+
+    /* Nobody reads. A wait begins with polls, for which nothing is armed. */
+    DONE(pdbp_fd(writer, &fd));
+    do {
+        for (size = sizeof data; size > 0;)
+            if (pdbp_send(writer, to, data, size, 0) != PDBP_DONE) size /= 2;
+        poll(NULL, 0, 1);
+    } while (pdbp_arm(writer, PDBP_SEND, to, NULL) == PDBP_DONE);
+    poll(NULL, 0, 2);
+    EXPECT(pdbp_arm(writer, PDBP_SEND, to, NULL) == PDBP_WOULD_BLOCK);
+    pdbp_part_free(writer);
+    EXPECT(fcntl(fd, F_GETFD) == -1);
+}
+
 /* As a loop over poll does. */
 static void descriptors(void) {
     pdbp_settings *settings;
@@ -162,9 +191,9 @@ static void descriptors(void) {
     DONE(pdbp_fd(writer, &waits.fd));
     while (pdbp_arm(writer, PDBP_SEND, to, &ready) == PDBP_WOULD_BLOCK) EXPECT(poll(&waits, 1, 60000) == 1);
     EXPECT(ready == PDBP_SEND);
-    pdbp_part_free(reader);
-    pdbp_part_free(writer);
+    closed_descriptors(threads, writer, to);
     pdbp_cluster_free(threads);
+    pdbp_part_free(reader);
 }
 
 static void targets_of_nobody(void) {
