@@ -299,9 +299,9 @@ pdbp_status pdbp_write_or(pdbp_writer *writer, const void *data, size_t size, si
 /* Room for the next bytes, to be filled in place: at most want, at least one. pdbp_filled takes how many were filled, 0 to *got, and ends the loan. */
 pdbp_status pdbp_room(pdbp_writer *writer, size_t want, pdbp_ns wait, void **room, size_t *got);
 pdbp_status pdbp_filled(pdbp_writer *writer, size_t size);
-/* Sends what was written so far. */
+/* Sends what was written so far. Waits for the time in the setting timeout_ms. */
 pdbp_status pdbp_writer_flush(pdbp_writer *writer);
-/* Sends the rest and ends the stream. */
+/* Sends the rest and ends the stream. Waits for the time in the setting timeout_ms. After an error the stream is abandoned. */
 pdbp_status pdbp_finish(pdbp_writer *writer);
 /* Abandons a stream that was not finished: its reader gets PDBP_E_STREAM after what was sent. */
 void pdbp_writer_free(pdbp_writer *writer);

@@ -222,6 +222,8 @@ pub struct Wait(i64);
 impl Wait {
     /// Not at all.
     pub(crate) const NONE: Self = Self(0);
+    /// As long as the setting `timeout_ms` says.
+    pub(crate) const SET: Self = Self(-1);
 
     /// Whether the call must not wait.
     #[inline(always)]

@@ -195,15 +195,16 @@ exports! {
 
     /// Sends what was written so far.
     fn pdbp_writer_flush(writer: In<WriterHandle>) -> Status {
-        writer.room.set(0);
-        writer.writer.borrow_mut().as_mut().ok_or_else(finished)?.flush_segment()?;
+        writer.with(Wait::SET, |writer| Ok(writer.flush_segment()?))?;
         Ok(Status::DONE)
     }
 
     /// Sends what is left and ends the stream.
     fn pdbp_finish(writer: In<WriterHandle>) -> Status {
         writer.room.set(0);
-        let ended = writer.writer.take().ok_or_else(finished)?;
+        let mut ended = writer.writer.take().ok_or_else(finished)?;
+        // Not that of the last write.
+        ended.set_timeout(Wait::SET.given());
         ended.finish()?;
         Ok(Status::DONE)
     }

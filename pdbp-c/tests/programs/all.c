@@ -419,6 +419,37 @@ static void write_or_receive(void) {
     pdbp_writer_free(writer);
 }
 
+static void *read_to_the_end(void *part) {
+    static char data[1 << 16];
+    pdbp_reader *reader;
+    pdbp_status status;
+    size_t got;
+    DONE(pdbp_adopt((pdbp_part *)part));
+    DONE(pdbp_accept((pdbp_part *)part, WAIT, &reader, NULL));
+    while ((status = pdbp_read(reader, data, sizeof data, &got, WAIT)) == PDBP_DONE) {}
+    EXPECT(status == PDBP_END);
+    pdbp_reader_free(reader);
+    DONE(pdbp_disown((pdbp_part *)part));
+    return NULL;
+}
+
+/* The end of a stream waits for room, even if its last write did not. */
+static void finish_without_room(void) {
+    static char data[1 << 16];
+    pdbp_writer *writer;
+    pdbp_status status;
+    pthread_t thread;
+    DONE(pdbp_open(parts[0], targets[1], &writer));
+    while ((status = pdbp_write(writer, data, sizeof data, NULL, 0)) == PDBP_DONE) {}
+    EXPECT(status == PDBP_WOULD_BLOCK);
+    DONE(pdbp_disown(parts[1]));
+    EXPECT(pthread_create(&thread, NULL, read_to_the_end, parts[1]) == 0);
+    DONE(pdbp_finish(writer));
+    EXPECT(pthread_join(thread, NULL) == 0);
+    DONE(pdbp_adopt(parts[1]));
+    pdbp_writer_free(writer);
+}
+
 /* Opens a stream, and writes a segment. */
 static pdbp_writer *begin(const char *text) {
     pdbp_writer *writer;
@@ -776,6 +807,7 @@ int main(void) {
     descriptors();
     streams();
     write_or_receive();
+    finish_without_room();
     streams_together();
     node_calls();
     groups();
