@@ -253,8 +253,11 @@ impl From<Event> for EventInfo {
     }
 }
 
-/// Fills as much of a struct that begins with its size as the caller has.
-fn put<T: Copy>(place: &Place<T>, mut value: T, least: usize) -> Result<Status, Failure> {
+/// The size that the caller has set of a struct that begins with it.
+///
+/// # Errors
+/// It is below the least size that the struct has had.
+fn size_of_struct<T>(place: &Place<T>, least: usize) -> Result<u32, Failure> {
     // SAFETY: the caller has set the size, which is the first field (the header's promise).
     let room = unsafe { place.pointer().cast::<u32>().read() };
     if (room as usize) < least {
@@ -263,6 +266,12 @@ fn put<T: Copy>(place: &Place<T>, mut value: T, least: usize) -> Result<Status, 
             format!("size is {room}; set it to the size of the struct, at least {least} bytes"),
         ));
     }
+    Ok(room)
+}
+
+/// Fills as much of a struct that begins with its size as the caller has.
+fn put<T: Copy>(place: &Place<T>, mut value: T, least: usize) -> Result<Status, Failure> {
+    let room = size_of_struct(place, least)?;
     let bytes = size_of::<T>().min(room as usize);
     let from = (&raw mut value).cast::<MaybeUninit<u8>>();
     // SAFETY: the struct begins with its size.
@@ -340,14 +349,14 @@ exports! {
     /// The oldest event that nobody has taken.
     fn pdbp_event(node: In<NodeHandle>, info: Out<EventInfo>) -> Status {
         // With a size that is wrong no event is taken.
-        put(&info, EventInfo::default(), EVENT_LEAST)?;
+        size_of_struct(&info, EVENT_LEAST)?;
         let event = node.next_event()?.ok_or(Failure::END)?;
         put(&info, EventInfo::from(event), EVENT_LEAST)
     }
 
     /// As `pdbp_event`; waits for one.
     fn pdbp_wait_event(node: In<NodeHandle>, info: Out<EventInfo>, wait: Wait) -> Status {
-        put(&info, EventInfo::default(), EVENT_LEAST)?;
+        size_of_struct(&info, EVENT_LEAST)?;
         let event = node.node.wait_event(wait.on(&node.node)).map_err(|e| wait.failure(e))?;
         put(&info, EventInfo::from(event), EVENT_LEAST)
     }

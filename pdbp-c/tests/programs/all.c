@@ -549,9 +549,11 @@ static void node_calls(void) {
     EXPECT(stats.size == sizeof stats && stats.node == 0 && stats.messages_sent > 100 && stats.private_pipes == 1);
     event.size = sizeof event;
     while (pdbp_event(nodes[0], &event) == PDBP_DONE) EXPECT(event.size == sizeof event);
+    event.kind = 77;
     EXPECT(pdbp_event(nodes[0], &event) == PDBP_END);
     EXPECT(pdbp_wait_event(nodes[0], &event, 0) == PDBP_WOULD_BLOCK);
     EXPECT(pdbp_wait_event(nodes[0], &event, 1000000) == PDBP_TIMEOUT);
+    EXPECT(event.kind == 77); /* as it was */
     SAYS("no node has caused an event");
     EXPECT(pdbp_wait_event(nodes[0], &event, -2) == PDBP_E_ARGUMENT);
     pdbp_interrupt(nodes[0]);
