@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
 use pdbp::{
-    Interest, Loan, Message, Part, PartKind, Ready, SendError, Sender, Shared, StreamReader, StreamWriter,
-    Target, WakeFd,
+    Interest, Loan, Message, Part, PartKind, Ready, RecvError, SendError, Sender, Shared, StreamReader,
+    StreamWriter, Target, WakeFd,
 };
 
 use crate::call::{MaybeOut, Out, Text, Wait, bytes, exports, named, room, values};
@@ -149,8 +149,18 @@ impl PartHandle {
         // No `map` here: a message that goes through one lies in memory.
         match self.part.try_recv() {
             Some(message) => Ok(message),
-            None => Err(Failure::WOULD_BLOCK),
+            None => self.nothing(Part::try_recv),
         }
+    }
+
+    /// For a call that must not wait and has found nothing: looks once more if nobody is left, since by then all has arrived.
+    #[cold]
+    #[inline(never)]
+    fn nothing<R>(&self, look: impl FnOnce(&Part<Shared>) -> Option<R>) -> Result<R, Failure> {
+        if !self.part.is_alone() {
+            return Err(Failure::WOULD_BLOCK);
+        }
+        look(&self.part).ok_or_else(|| RecvError::NobodyLeft.into())
     }
 
     #[inline(never)]
@@ -422,7 +432,10 @@ exports! {
     /// Receives the rest of a train.
     fn pdbp_recv_batch(part: In<PartHandle>, batch: Out<BatchInfo>, wait: Wait) -> Status {
         let found = match wait.is_none() {
-            true => part.part.try_recv_batch().ok_or(Failure::WOULD_BLOCK)?,
+            true => match part.part.try_recv_batch() {
+                Some(found) => found,
+                None => part.nothing(Part::try_recv_batch)?,
+            },
             false => part.part.recv_batch(wait.on(part.node()))?,
         };
         batch.put(BatchInfo::of(found));

@@ -1,6 +1,7 @@
 """Processes: clusters over sockets, forks, the end of the interpreter, settings."""
 
 import asyncio
+import contextlib
 import ctypes
 import glob
 import os
@@ -9,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 
 import pypdbp
 import pytest
@@ -56,6 +58,32 @@ def test_two_processes_over_sockets():
     address = free_address()
     processes = python(PING_PONG, PDBP_LISTEN=address), python(PING_PONG, PDBP_JOIN=address)
     assert [output(process) for process in processes] == ["node 0 of 2\n", "a stream\nnode 1 of 2\n"]
+
+
+LEAVING = """
+import pypdbp
+with pypdbp.start(timeout_ms=60_000) as cluster:
+    part = cluster.node.register("leaves")
+    part.send(part.find("stays@node0", timeout=60), b"the last")
+    part.flush()
+    cluster.node.quiesce(60)
+"""
+
+
+def test_a_loop_that_never_waits_learns_that_nobody_is_left():
+    address = free_address()
+    leaving = python(LEAVING, PDBP_JOIN=address)
+    with pypdbp.start(nodes=2, listen=address, timeout_ms=60_000) as cluster:
+        part, received = cluster.node.register("stays"), []
+        for receive in part.recv, part.recv_batch:
+            with pytest.raises(pypdbp.PeerFailed) as raised:
+                until = time.monotonic() + SOON
+                while time.monotonic() < until:
+                    with contextlib.suppress(pypdbp.Timeout):
+                        received.append(bytes(receive(timeout=0)))
+            assert raised.value.nodes == []
+        assert received == [b"the last"]
+    output(leaving)
 
 
 # Without leases, which a process loses that gets no processor for seconds. Who is killed is found to be at once, on the same host.

@@ -133,6 +133,22 @@ static void closed_descriptors(pdbp_cluster *threads, pdbp_part *writer, pdbp_ta
     EXPECT(fcntl(fd, F_GETFD) == -1);
 }
 
+/* A loop that never waits learns that the other node has left. */
+static void nobody_left(pdbp_part *part) {
+    pdbp_message message;
+    pdbp_batch batch;
+    pdbp_status status;
+    size_t got;
+    int looks = 0;
+    while ((status = pdbp_recv(part, &message, 0)) >= 0) {
+        if (status == PDBP_DONE) pdbp_release(&message, 1);
+        else EXPECT(status == PDBP_WOULD_BLOCK && looks++ < 60000 && poll(NULL, 0, 1) == 0);
+    }
+    EXPECT(status == PDBP_E_NOBODY_LEFT);
+    EXPECT(pdbp_recv_many(part, &message, 1, &got, 0) == PDBP_E_NOBODY_LEFT);
+    EXPECT(pdbp_recv_batch(part, &batch, 0) == PDBP_E_NOBODY_LEFT);
+}
+
 /* As a loop over poll does. */
 static void descriptors(void) {
     pdbp_settings *settings;
@@ -193,6 +209,7 @@ static void descriptors(void) {
     EXPECT(ready == PDBP_SEND);
     closed_descriptors(threads, writer, to);
     pdbp_cluster_free(threads);
+    nobody_left(reader);
     pdbp_part_free(reader);
 }
 

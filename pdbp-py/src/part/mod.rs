@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use pdbp::{Interest, SendError};
+use pdbp::{Interest, RecvError, SendError};
 use pyo3::exceptions::{PyBufferError, PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -47,16 +47,23 @@ impl Part {
         Self { cell: PartHandle::new(cell) }
     }
 
-    /// Receives: an available message at once, with the GIL; otherwise waits for as long as the call may.
+    /// Receives: an available message at once, with the GIL; otherwise waits for as long as the call may, unless nobody is left.
     fn receive<R: Send>(
         &self,
         py: Python<'_>,
         timeout: Option<f64>,
-        at_once: impl FnOnce(&pdbp::Part<pdbp::Shared>) -> Option<R>,
+        at_once: impl Fn(&pdbp::Part<pdbp::Shared>) -> Option<R>,
         later: impl FnOnce(&pdbp::Part<pdbp::Shared>, Patience) -> Result<R, Failure> + Send,
     ) -> PyResult<R> {
         let patience = Patience::of(timeout)?;
-        if let Some(found) = self.cell.with(py, |held| Ok(at_once(held.part())))? {
+        let found = self.cell.with(py, |held| match at_once(held.part()) {
+            // Looks last: by then, all that others sent before they left has arrived.
+            None if patience == Patience::None && held.part().is_alone() => {
+                Ok(Some(at_once(held.part()).ok_or(RecvError::NobodyLeft)?))
+            }
+            found => Ok(found),
+        })?;
+        if let Some(found) = found {
             return Ok(found);
         }
         if patience == Patience::None {

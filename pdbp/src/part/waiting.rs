@@ -209,8 +209,10 @@ impl<S: Share> Part<S> {
         }
     }
 
-    /// Whether no part is left that could send to this one: this node has no other, and every other node has failed or left.
-    pub(super) fn is_alone(&self) -> bool {
+    /// Whether no part is left that could send to this one, where a waiting call ends with [`RecvError::NobodyLeft`]: this node has no other, and
+    /// every other node has failed or left. For loops that never wait, over [`try_recv`](Self::try_recv). What the others sent before they left has
+    /// arrived by then: look for it once more.
+    pub fn is_alone(&self) -> bool {
         are_alone(&[self])
     }
 }
