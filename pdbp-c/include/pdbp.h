@@ -49,7 +49,7 @@ typedef struct pdbp_group pdbp_group;
 /* Done, and no error. */
 #define PDBP_DONE 0
 #define PDBP_WOULD_BLOCK 1 /* there is nothing, or no room, and the call may not wait; pdbp_error() does not describe it */
-#define PDBP_TIMEOUT 2     /* the time to wait is over; pdbp_error_nodes() lists the nodes waited for */
+#define PDBP_TIMEOUT 2     /* the time to wait is over; pdbp_error_nodes() lists the nodes waited for, if known */
 #define PDBP_INTERRUPTED 3 /* pdbp_interrupt */
 #define PDBP_END 4         /* the end of a stream; no more events */
 /* Errors. Codes are never reused for something else; print unknown ones with pdbp_status_name. */
@@ -115,7 +115,8 @@ const char *pdbp_status_name(pdbp_status status);
 /* The message of this thread's last failed call: the value that was wrong, and what to do. Valid until the next failure. */
 const char *pdbp_error(void);
 
-/* The nodes that the call waited for, or that have failed: writes as many as fit, and returns how many there are. */
+/* The nodes that the call waited for, or that have failed: writes as many as fit, and returns how many there are. None for calls of groups, whose
+ * text names the member, and for calls that waited for any node. */
 size_t pdbp_error_nodes(uint16_t *to_or_null, size_t room);
 
 /* -- Settings and clusters -- */

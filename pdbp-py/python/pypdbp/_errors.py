@@ -4,7 +4,8 @@ from __future__ import annotations
 
 
 class PdbpError(Exception):
-    """Any error of the runtime. ``nodes`` are the indices of the nodes it concerns."""
+    """Any error of the runtime. ``nodes`` are the indices of the nodes it concerns, as far as these are known: there are none for calls of groups,
+    whose text names the member, and for calls that waited for any node."""
 
     nodes: list[int]
 
@@ -18,7 +19,7 @@ class Timeout(PdbpError, TimeoutError):
 
 
 class PeerFailed(PdbpError, ConnectionError):
-    """A node has failed, or left: one of ``nodes``."""
+    """A node has failed, or left: one of ``nodes``, or all others."""
 
 
 class NoRoom(PdbpError, BlockingIOError):
