@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use pdbp::monitor::NodeState;
@@ -162,4 +162,32 @@ fn it_says_what_to_do_when_there_is_no_cluster() {
         let output = top(arguments);
         assert_eq!(output.status.code(), Some(2), "{output:?}");
     }
+}
+
+/// Otherwise nobody sees what is typed afterwards.
+#[test]
+fn a_terminal_is_restored_when_a_signal_ends_the_program() {
+    let builder = Cluster::builder().nodes(1).set("metrics", "127.0.0.1:0");
+    let cluster = builder.start().unwrap();
+    let address = cluster.node(0).unwrap().endpoint().expect("node 0 serves").address().to_string();
+    // On a busy machine it may not have come to paint in the first of these.
+    for seconds in [1, 10, 60] {
+        let pdbp = env!("CARGO_BIN_EXE_pdbp");
+        let line = format!("timeout --foreground {seconds} '{pdbp}' top --connect {address}");
+        let mut on_terminal = Command::new("script");
+        on_terminal.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+        let output = match on_terminal.stdin(Stdio::null()).output() {
+            Ok(output) => output,
+            Err(error) => return println!("skipped: there is no script of util-linux ({error})"),
+        };
+        let shown = String::from_utf8_lossy(&output.stdout);
+        let count = |sequence: &str| shown.matches(sequence).count();
+        assert_eq!(output.status.code(), Some(124), "timeout says that it was ended: {output:?}");
+        let [alternate, normal, visible] = ["\u{1b}[?1049h", "\u{1b}[?1049l", "\u{1b}[?25h"].map(count);
+        assert_eq!((alternate, normal), (normal, visible), "{shown:?}");
+        if alternate == 1 {
+            return;
+        }
+    }
+    panic!("it never painted");
 }

@@ -1,6 +1,8 @@
 //! Painting on a terminal, and its keys.
 
 use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,6 +15,9 @@ use crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode, size,
 };
 use crossterm::{execute, queue};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+use signal_hook::low_level::emulate_default_handler;
 
 use super::super::Failed;
 use super::view::{Frame, Style, View};
@@ -22,7 +27,7 @@ const KEYS: &str = "q quit   p pause   s sort   ↑ ↓ select a node   a all no
 /// Longest wait for a key, so that new figures show soon.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// The terminal while a program paints on it. Dropping this value, and a panic, restore the terminal.
+/// The terminal while a program paints on it. Dropping this value, and a panic, restore the terminal; signals end the loop that paints.
 struct Screen;
 
 impl Screen {
@@ -70,9 +75,19 @@ fn restore() {
     let _ = disable_raw_mode();
 }
 
-/// Shows frames until a key ends it.
+/// The signal that is to end this program, or 0.
+fn ending() -> io::Result<Arc<AtomicUsize>> {
+    let ending = Arc::new(AtomicUsize::new(0));
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        flag::register_usize(signal, Arc::clone(&ending), signal as usize)?; // positive
+    }
+    Ok(ending)
+}
+
+/// Shows frames until a key or a signal ends it.
 pub(super) fn run(top: &Top, first: Sample) -> Result<(), Failed> {
     let samples = fetch_on(top);
+    let ending = ending()?;
     let screen = Screen::open()?;
     let mut shown =
         Shown { before: None, now: first, trouble: None, view: View::default(), order: Vec::new() };
@@ -81,6 +96,13 @@ pub(super) fn run(top: &Top, first: Sample) -> Result<(), Failed> {
         if stale {
             let (width, height) = size()?;
             screen.paint(&shown.frame(top, width, height), usize::from(width))?;
+        }
+        let signal = ending.load(Ordering::Relaxed);
+        if signal != 0 {
+            drop(screen);
+            // As if there were no screen to be restored.
+            emulate_default_handler(signal as i32)?; // as registered
+            return Ok(());
         }
         stale = event::poll(GLANCE)?;
         if stale && shown.take(&event::read()?) == Action::Quit {

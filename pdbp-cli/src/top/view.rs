@@ -128,8 +128,16 @@ impl View {
         put_rows(&mut frame, &rows, shown_rows, extra);
         links::put(&mut frame, &links, table, extra);
         let most = if self.height.is_some() { 1 } else { usize::MAX };
-        frame.lines.extend(slow.into_iter().take(most).map(|line| (Style::Plain, line)));
-        frame.lines.extend(faults.into_iter().take(most).map(|line| (Style::Alarm, line)));
+        let notes: Vec<_> = slow
+            .into_iter()
+            .take(most)
+            .map(|line| (Style::Plain, line))
+            .chain(faults.into_iter().take(most).map(|line| (Style::Alarm, line)))
+            .collect();
+        // Rows and links give way to what is said below them.
+        let above = self.height.filter(|_| self.footer.is_some());
+        frame.lines.truncate(above.map_or(usize::MAX, |height| height.saturating_sub(1 + notes.len())));
+        frame.lines.extend(notes);
         if let (Some(height), Some(footer)) = (self.height, &self.footer) {
             frame.lines.truncate(height.saturating_sub(1));
             let missing = (height - 1).saturating_sub(frame.lines.len());

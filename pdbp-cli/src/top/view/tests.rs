@@ -86,6 +86,12 @@ fn a_screen_is_filled_to_its_last_line() {
         let view = View { height: Some(height), footer: Some("keys".to_owned()), ..View::default() };
         let frame = frame(&view, WIDTH);
         assert_eq!((frame.lines.len(), frame.lines.last().unwrap().1.as_str()), (height, "keys"));
+        let says = |what: &str| frame.lines.iter().any(|(_, line)| line.contains(what));
+        assert!(
+            height < 3 || says("malformed 1") && says("readers fall behind"),
+            "{height}: {}",
+            frame.text()
+        );
     }
 }
 
