@@ -37,6 +37,8 @@ pub(crate) fn _close_all(py: Python<'_>) {
     let nodes: Vec<_> = nodes.iter().filter_map(Weak::upgrade).filter(|node| !node.has_forked()).collect();
     close(py, &nodes);
     calls::await_others(py, || !calls::somebody_waits());
+    #[cfg(all(feature = "mpi", target_env = "gnu"))]
+    crate::exit::skip_the_rest_on_failure();
 }
 
 /// Starts this process's nodes of a cluster, and returns when all nodes of the cluster know each other. Settings are keywords, each with the name
@@ -94,12 +96,6 @@ fn start_on(builder: Builder, comm: usize) -> Result<pdbp::Cluster, Failure> {
 #[cfg(not(feature = "mpi"))]
 fn start_on(_: Builder, _: usize) -> Result<pdbp::Cluster, Failure> {
     Err(pdbp::StartError::NoMpi { ranks: None }.into())
-}
-
-/// Whether a launcher has started this process as one of several.
-#[pyfunction]
-pub(crate) fn _is_launched() -> bool {
-    pdbp::Launch::find().is_some_and(|launch| launch.ranks > 1)
 }
 
 /// A setting as text, as in the environment.

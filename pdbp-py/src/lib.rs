@@ -7,7 +7,7 @@
 //!   devices, `part::together` all streams to a part, `part::loan` and `part::stream` the rest; `part::tasks` is for asyncio.
 //! * `group`: collective calls.
 //! * `buffer`: the buffer protocol, in both directions.
-//! * `calls`: the GIL, Ctrl-C, the end of the interpreter, forks.
+//! * `calls`: the GIL, Ctrl-C, the end of the interpreter, forks. `exit`: the end of a process of an MPI job.
 //! * `error`: the exceptions.
 //!
 //! # Figures
@@ -69,6 +69,8 @@ mod calls;
 mod cluster;
 mod error;
 mod events;
+#[cfg(all(feature = "mpi", target_env = "gnu"))]
+mod exit;
 mod group;
 mod node;
 mod part;
@@ -82,7 +84,7 @@ mod _pypdbp {
     #[pymodule_export]
     use crate::calls::_forked;
     #[pymodule_export]
-    use crate::cluster::{_close_all, _is_launched, Cluster, start};
+    use crate::cluster::{_close_all, Cluster, start};
     #[pymodule_export]
     use crate::events::{_poll_event, Event, Watch};
     #[pymodule_export]

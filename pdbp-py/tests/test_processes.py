@@ -48,7 +48,8 @@ import signal, pypdbp
 cluster = pypdbp.start()
 cluster.node.barrier(60)
 if cluster.node.index == 1:
-    raise RuntimeError("on purpose")
+    print("before the end")
+    raise {}
 while True:
     signal.pause()
 """
@@ -341,10 +342,12 @@ def test_the_mpi_of_another_launcher_is_refused(names):
 
 @needs_mpi
 @both_mpis
-def test_an_exception_in_one_rank_ends_the_job(names):
-    process = mpirun(names, 2, FAILING)
+@pytest.mark.parametrize("exception", ["RuntimeError('on purpose')", "SystemExit('on purpose')"])
+def test_an_exception_in_one_rank_ends_the_job(names, exception):
+    process = mpirun(names, 2, FAILING.format(exception))
     out, errors = process.communicate(timeout=2 * SOON)
     assert process.returncode != 0 and "on purpose" in errors, errors
+    assert "before the end" in out
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

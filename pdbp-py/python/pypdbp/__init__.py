@@ -25,7 +25,6 @@ children cannot use their parent's cluster; they start their own, as do those of
 import atexit as _atexit
 import os as _os
 
-from . import _launch
 from ._errors import (
     Busy,
     Closed,
@@ -65,6 +64,7 @@ from ._pypdbp import (
     Target,
     Watch,
     __version__,
+    _close_all,
     _forked,
     start,
 )
@@ -112,6 +112,5 @@ __all__ = [
     "start",
 ]
 
-_launch.install()
-_atexit.register(_launch.at_exit)
+_atexit.register(_close_all)
 _os.register_at_fork(after_in_child=_forked)
