@@ -242,7 +242,7 @@ impl PrivatePipes for Sink<'_> {
                 return;
             }
             Event::Changed { .. } => {
-                self.wake_all_readers();
+                self.shared.wake_all_readers();
                 return;
             }
             Event::PartsForgotten { recurrence } => {
@@ -250,10 +250,10 @@ impl PrivatePipes for Sink<'_> {
                 if *recurrence != 0 {
                     self.shared.force_slow_path();
                 }
-                self.wake_all_readers();
+                self.shared.wake_all_readers();
                 return;
             }
-            Event::NodeDown { .. } => self.wake_all_readers(),
+            Event::NodeDown { .. } => self.shared.wake_all_readers(),
             Event::StreamBroken { mapping } => {
                 if let Some(pipe) = self.shared.pipes.get(usize::from(mapping.pipe.0)) {
                     pipe.notify(Notice::StreamBroken(mapping.source, mapping.number));
@@ -271,13 +271,6 @@ impl PrivatePipes for Sink<'_> {
 }
 
 impl Sink<'_> {
-    /// Wakes the tasks that wait for a message, since a part or node has come or gone: they check whether anybody is left to
-    /// send one.
-    fn wake_all_readers(&self) {
-        // The tasks check under the engine's lock, so no fence is needed.
-        self.shared.pipes.iter().for_each(|pipe| self.shared.tasks.mark_due(&pipe.tasks));
-    }
-
     /// Notifies all pipes that nothing more comes from a node, nor from the nodes behind it if it is a relay.
     fn failed(&self, node: NodeId) {
         let (settings, me) = (&self.shared.settings, self.shared.id);

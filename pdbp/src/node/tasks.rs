@@ -56,6 +56,13 @@ impl Shared {
         }
     }
 
+    /// Wakes the tasks that wait for a message, since a part or node has come or gone: they check whether anybody is left to
+    /// send one. Called under the engine's lock.
+    pub(crate) fn wake_all_readers(&self) {
+        // The tasks check under the engine's lock, so no fence is needed.
+        self.pipes.iter().for_each(|pipe| self.tasks.mark_due(&pipe.tasks));
+    }
+
     #[inline]
     pub(super) fn update_rows(&self, engine: &NodeEngine) {
         if self.full_rows.update(engine) {

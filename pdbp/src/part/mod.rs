@@ -215,7 +215,7 @@ impl<S: Share> Part<S> {
         self.flush_lanes(&mut engine);
         let Some(id) = engine.attach_at_once() else { return false };
         // Done at once without a name, and frees the pipe.
-        let _ = engine.free(old);
+        let _ = free(&mut engine, &shared, old);
         if let Some(pipe) = self.pipe.take() {
             self.drain(pipe, &mut engine);
         }
@@ -388,7 +388,20 @@ fn is_internal(name: &str) -> bool {
 /// Frees dropped parts that could not be freed in time, as far as that is possible by now.
 fn free_dropped(engine: &mut NodeEngine, shared: &node::Shared) {
     let mut unfreed = shared.unfreed.lock().unwrap_or_else(PoisonError::into_inner);
-    unfreed.retain(|(part, _)| engine.free(*part).is_err());
+    unfreed.retain(|(part, _)| free(engine, shared, *part).is_err());
+}
+
+fn free(
+    engine: &mut NodeEngine,
+    shared: &node::Shared,
+    part: Target,
+) -> Result<(), pdbp_core::engine::RegisterError> {
+    engine.free(part)?;
+    if part.is_nameless() {
+        // No change of the tables tells others that it is gone.
+        shared.wake_all_readers();
+    }
+    Ok(())
 }
 
 /// Binds a pipe, cleared of what its previous part left.
@@ -423,13 +436,13 @@ impl<S: Share> Drop for Part<S> {
         }
         // The master may be busy, or there is none; a part that cannot be freed in this time is freed when the node adds another one.
         let began = Instant::now();
-        let free = || {
+        let free_in_time = || {
             let left = FREEING.saturating_sub(began.elapsed());
             let missing = "accepted the request to free a part";
-            self.node.wait_for(left, missing, |engine| engine.free(self.id).ok(), |_| Vec::new())
+            self.node.wait_for(left, missing, |engine| free(engine, &shared, self.id).ok(), |_| Vec::new())
         };
         loop {
-            match free() {
+            match free_in_time() {
                 Ok(()) => return,
                 // Not meant for this wait.
                 Err(WaitFailure::Interrupted) => {}

@@ -1,8 +1,12 @@
 //! Parts without a name.
 
 use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Instant;
 
-use pdbp::{PartKind, RegisterError};
+use pdbp::{PartKind, Progress, RecvError, RegisterError};
 
 use crate::{SOON, clusters, find, pair, part, small_builder, until};
 
@@ -88,4 +92,43 @@ fn they_take_places_of_their_node_and_none_of_the_cluster() {
     assert_eq!(n1.register("c", PartKind::Cpu).map(|_| ()), Err(RegisterError::TableFull { parts: 2 }));
     drop(attached);
     n1.attach().unwrap();
+}
+
+#[derive(Default)]
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+#[test]
+fn a_task_hears_that_the_last_other_part_was_one_without_a_name() {
+    let mut nodes = small_builder(2, Progress::Thread).start().unwrap().into_nodes();
+    let (second, first) = (nodes.pop().unwrap(), nodes.pop().unwrap());
+    let part = first.register_shared("part", PartKind::Cpu).unwrap();
+    let other = first.attach_shared().unwrap();
+    drop(second);
+    first.wait_event(SOON).unwrap();
+    let flag = Arc::new(Flag::default());
+    let waker = Waker::from(Arc::clone(&flag));
+    let poll = || part.poll_recv(&mut Context::from_waker(&waker));
+    assert!(poll().is_pending(), "the other part could still send something");
+    // A waiting task polls for a while before it relies on being woken.
+    while flag.0.swap(false, Ordering::Acquire) {
+        assert!(poll().is_pending());
+    }
+    drop(other);
+    let began = Instant::now();
+    let received = loop {
+        while !flag.0.swap(false, Ordering::Acquire) {
+            assert!(began.elapsed() < SOON, "nobody wakes it");
+            std::thread::yield_now();
+        }
+        if let Poll::Ready(received) = poll() {
+            break received;
+        }
+    };
+    assert_eq!(received.err(), Some(RecvError::NobodyLeft));
 }
