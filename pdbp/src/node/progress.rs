@@ -22,6 +22,7 @@ use pdbp_core::outbox::Due;
 
 use super::Shared;
 use super::waiting::{NapBackoff, lead};
+use crate::sync::try_lock;
 
 /// How often the progress thread checks whether it is needed.
 const TICK: Duration = Duration::from_micros(500);
@@ -98,7 +99,7 @@ fn run(shared: &Weak<Shared>, stop: &AtomicBool) {
         let has_tasks = shared.tasks.has_waiting();
         let is_needed = if has_tasks { !helpers.suffice(&shared) } else { !busy };
         if is_needed {
-            if let Ok(_leader) = shared.leader.try_lock() {
+            if let Some(_leader) = try_lock(&shared.leader) {
                 shared.off_duty.store(false, Ordering::Relaxed);
                 drive(&shared, stop, seen, &mut helpers);
                 watched = 0;
@@ -179,12 +180,12 @@ impl Helpers {
 
 impl Shared {
     /// Asks the part that sleeps as the leader to wake the progress thread when its wait ends. Returns whether there is a leader.
-    fn delegate_to_leader(&self) -> bool {
+    pub(super) fn delegate_to_leader(&self) -> bool {
         self.off_duty.store(true, Ordering::Relaxed);
         // Pairs with the fence in `resume_driver`: either the leader still holds its lock, or it sees that it must wake the progress
         // thread.
         fence(Ordering::SeqCst);
-        let is_led = self.leader.try_lock().is_err();
+        let is_led = try_lock(&self.leader).is_none();
         if !is_led {
             self.off_duty.store(false, Ordering::Relaxed);
         }

@@ -15,6 +15,7 @@ mod tasks;
 pub(crate) use biased::{Owner, Visitor, Windowed};
 pub(crate) use counted::{AnyThread, Chain, Count, Counted, Inner, Last, OneThread, Shareable};
 use primitives::is_registered;
+pub(crate) use primitives::try_lock;
 pub(crate) use ring::Ring;
 pub(crate) use stack::Stack;
 pub(crate) use task_leader::TaskLeader;

@@ -24,7 +24,7 @@ impl<T> UnsafeCell<T> {
 }
 
 /// Takes a lock if nobody holds it. What a panic has left there does no harm.
-pub(super) fn try_lock(lock: &Mutex<()>) -> Option<std::sync::MutexGuard<'_, ()>> {
+pub(crate) fn try_lock(lock: &Mutex<()>) -> Option<std::sync::MutexGuard<'_, ()>> {
     match lock.try_lock() {
         Ok(guard) => Some(guard),
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),

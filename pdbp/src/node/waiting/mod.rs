@@ -42,6 +42,7 @@ use pdbp_core::id::NodeId;
 
 use super::{Node, Pipe, Shared};
 use crate::error::Timeout;
+use crate::sync::try_lock;
 pub use interrupt::interruptible;
 #[cfg(feature = "net")]
 pub(crate) use interrupt::with_interrupts;
@@ -389,20 +390,20 @@ fn sleep(shared: &Shared, pipes: &[&Pipe], left: Duration) -> (bool, bool) {
     let nothing = || pipes.iter().all(|pipe| pipe.is_empty());
     // Pairs with the load in `Pipe::ring`: another part that polls may deliver while this one sleeps.
     let sleeps_on = |bell| pipes.iter().for_each(|pipe| pipe.sleeps_on.store(bell, Ordering::Relaxed));
-    match (shared.leader.try_lock(), pipes) {
-        (Ok(leader), _) => {
+    match (try_lock(&shared.leader), pipes) {
+        (Some(leader), _) => {
             sleeps_on(Pipe::NODES_BELL);
             let worked = lead(shared, left, nothing);
             sleeps_on(Pipe::OWN_BELL);
             drop(leader);
             return (worked > 0 || !nothing(), true);
         }
-        (Err(_), []) => {
+        (None, []) => {
             thread::sleep(left.min(Duration::from_micros(100)));
             return (false, false);
         }
-        (Err(_), [pipe]) => pipe.bell.sleep(left, nothing),
-        (Err(_), _) => {
+        (None, [pipe]) => pipe.bell.sleep(left, nothing),
+        (None, _) => {
             sleeps_on(Pipe::SEVERALS_BELL);
             shared.several.sleep(left, nothing);
             sleeps_on(Pipe::OWN_BELL);
@@ -413,7 +414,7 @@ fn sleep(shared: &Shared, pipes: &[&Pipe], left: Duration) -> (bool, bool) {
 
 /// As [`sleep`], until an event is recorded.
 pub(super) fn sleep_until_event(shared: &Shared, nothing: impl Fn() -> bool, left: Duration) -> (bool, bool) {
-    let Ok(leader) = shared.leader.try_lock() else {
+    let Some(leader) = try_lock(&shared.leader) else {
         shared.events.bell.sleep(left, &nothing);
         return (!nothing(), false);
     };
@@ -427,7 +428,22 @@ pub(super) fn sleep_until_event(shared: &Shared, nothing: impl Fn() -> bool, lef
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Cluster, PartKind};
+    use crate::{Cluster, PartKind, Progress};
+
+    #[test]
+    fn a_panic_of_who_polls_for_all_does_not_end_polling_for_all() {
+        let cluster = Cluster::builder().nodes(1).progress(Progress::Inline).start().unwrap();
+        let node = cluster.node(0).unwrap();
+        let shared = &node.shared;
+        let panics = || {
+            let _leader = shared.leader.lock();
+            panic!("as a waker of the program may");
+        };
+        assert!(thread::scope(|scope| scope.spawn(panics).join()).is_err());
+        assert!(sleep(shared, &[], Duration::ZERO).1);
+        assert!(sleep_until_event(shared, || true, Duration::ZERO).1);
+        assert!(!shared.delegate_to_leader(), "nobody leads");
+    }
 
     #[test]
     fn who_waits_for_long_wakes_seldom() {
