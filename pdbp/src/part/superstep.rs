@@ -101,6 +101,7 @@ impl<S: Share> Part<S> {
             let missing = "finished this superstep, or received what was sent to it";
             waits.failure(self.shared().engine().superstep_missing().collect(), missing)
         });
+        waits.stop_leading();
         self.superstep.waiter.replace(Some(waits));
         let Some(late) = late else { return Ok(true) };
         self.inbox().withhold(false);
@@ -142,6 +143,7 @@ impl<S: Share> Part<S> {
         loop {
             let mut worked = self.poll();
             while let Some(message) = self.try_recv() {
+                waiter.stop_leading();
                 receive(message);
                 worked += 1;
             }

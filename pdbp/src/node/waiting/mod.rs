@@ -217,12 +217,9 @@ impl Clock {
     }
 }
 
-/// The progress thread may have left everything to this thread.
 impl Drop for Waiter {
     fn drop(&mut self) {
-        if let Some(shared) = &self.led {
-            shared.resume_driver();
-        }
+        self.stop_leading();
     }
 }
 
@@ -240,6 +237,13 @@ impl Waiter {
             interrupted: false,
             naps: NapBackoff::default(),
             led: None,
+        }
+    }
+
+    /// Wakes the progress thread, which may have left everything to this thread. For waits that go on after the program's own work.
+    pub(crate) fn stop_leading(&mut self) {
+        if let Some(shared) = self.led.take() {
+            shared.resume_driver();
         }
     }
 
@@ -443,6 +447,24 @@ mod tests {
         assert!(sleep(shared, &[], Duration::ZERO).1);
         assert!(sleep_until_event(shared, || true, Duration::ZERO).1);
         assert!(!shared.delegate_to_leader(), "nobody leads");
+    }
+
+    /// This test is the progress thread: it leaves everything to the part, which computes between two calls.
+    #[test]
+    fn between_the_calls_of_a_superstep_the_progress_thread_is_on_duty() {
+        let cluster = Cluster::builder()
+            .nodes(2)
+            .progress(Progress::Inline)
+            .timeout(Duration::from_secs(60))
+            .start()
+            .unwrap();
+        let node = cluster.node(0).unwrap();
+        let part = node.register("part", PartKind::Cpu).unwrap();
+        node.shared.off_duty.store(true, Ordering::Relaxed);
+        let began = Instant::now();
+        while node.shared.off_duty.load(Ordering::Relaxed) {
+            assert!(part.advance(true).unwrap() && began.elapsed() < Duration::from_secs(60));
+        }
     }
 
     #[test]
