@@ -210,7 +210,16 @@ mod tests {
             ended.wait();
             assert!(call.poll().unwrap());
             drop(call);
-            assert!(all.part().pipe().unwrap().take_nudge(), "nobody has woken it");
+            let pipe = all.part().pipe().unwrap();
+            assert!(pipe.take_nudge(), "nobody has woken it");
+            let at = node.shared.pipes.iter().position(|other| std::ptr::eq(other, pipe)).unwrap();
+            let pipe = &node.shared.pipes[at];
+            // The part does not look any more: who gets its pipe next is not woken by this.
+            sleeper.wake();
+            sleeper.is_awake();
+            assert!(!pipe.is_empty());
+            drop(all);
+            assert!(pipe.is_empty(), "its next owner never sleeps");
         });
     }
 

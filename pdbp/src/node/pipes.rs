@@ -151,10 +151,11 @@ impl Pipe {
         shared.tasks.mark_due(&self.tasks);
     }
 
-    /// Drops the notices, which were for the previous owner of the pipe.
+    /// Drops the notices and the nudge, which were for the previous owner of the pipe.
     pub(crate) fn forget_notices(&self) {
         self.notices.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.has_notices.store(false, Ordering::Release);
+        self.nudged.store(false, Ordering::Relaxed);
     }
 
     #[inline]

@@ -168,7 +168,7 @@ impl<S: Share> Part<S> {
         let (id, pipe) = waited?.map_err(RegisterError::Refused)?;
         let part = Self::new(node, id, name, pipe.as_ref().ok().copied());
         let confirmed = part.confirmed();
-        pipe.and(confirmed)
+        pipe.map_err(RegisterError::Pipe).and(confirmed)
     }
 
     /// The owner flushes everything it sends, so the progress thread need not be woken to do it.
@@ -198,7 +198,7 @@ impl<S: Share> Part<S> {
             refused => RegisterError::Refused(refused),
         })?;
         let part = Self::new(node, id, "", pipe.as_ref().ok().copied());
-        pipe?;
+        pipe.map_err(RegisterError::Pipe)?;
         if id.is_nameless() { Ok(part) } else { part.confirmed() }
     }
 
@@ -323,8 +323,8 @@ impl<S: Share> Part<S> {
     /// # Errors
     /// [`PipeError::AlreadyBound`] and [`PipeError::NoneIdle`].
     pub fn apply_pipe(&self) -> Result<(), PipeError> {
-        let pipe = self.shared().engine().bind_pipe(self.id)?;
-        self.pipe.set(Some(pipe));
+        let shared = self.shared();
+        self.pipe.set(Some(bind(&mut shared.engine(), shared, self.id)?));
         Ok(())
     }
 
@@ -405,8 +405,8 @@ fn free(
 }
 
 /// Binds a pipe, cleared of what its previous part left.
-fn bind(engine: &mut NodeEngine, shared: &node::Shared, id: Target) -> Result<PipeId, RegisterError> {
-    let pipe = engine.bind_pipe(id).map_err(RegisterError::Pipe)?;
+fn bind(engine: &mut NodeEngine, shared: &node::Shared, id: Target) -> Result<PipeId, PipeError> {
+    let pipe = engine.bind_pipe(id)?;
     if let Some(pipe) = shared.pipes.get(usize::from(pipe.0)) {
         pipe.forget_notices();
     }

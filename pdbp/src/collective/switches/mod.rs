@@ -76,8 +76,12 @@ impl Switches {
     /// Sleeps until the call changes or a message arrives.
     pub(in crate::collective) fn sleep(&self, part: &Part<Shared>, time: Duration) -> Result<(), RecvError> {
         let slept = part.wait_or_be_woken(time);
-        self.sleeper.iter().for_each(|sleeper| sleeper.is_awake());
+        self.is_awake();
         slept
+    }
+
+    fn is_awake(&self) {
+        self.sleeper.iter().for_each(|sleeper| sleeper.is_awake());
     }
 
     /// Whether another member has begun a later call.
@@ -103,6 +107,8 @@ impl Switches {
         into: &mut [u8],
     ) -> Option<Result<(), Fault>> {
         let done = self.end.poll(number)?;
+        // A wake-up from now on would be for nothing.
+        self.is_awake();
         Some(
             done.map(|output| self.end.put(call, &output, into))
                 .map_err(|fault| self.fault(number, call, fault)),
