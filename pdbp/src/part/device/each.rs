@@ -265,7 +265,7 @@ impl<P: HoldsPart + Clone> Packing<P> {
             part.await_target(to, Patience::Set).map_err(FlowError::Link)?;
             let node = to.node();
             let Some(group) = group_of.get_mut(node.index()) else {
-                return Err(FlowError::Link(SendError::PeerFailed(node)));
+                return Err(FlowError::Link(SendError::NoSuchNode(node)));
             };
             if *group == usize::MAX {
                 *group = groups.len();
@@ -446,5 +446,25 @@ fn alike(runs: &[Run], first: Mark, most: usize) -> usize {
 impl<P: HoldsPart + Clone, D: Device> fmt::Debug for DeviceSendEach<P, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DeviceSendEach({} sent)", self.sent())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Cluster, PartKind};
+
+    #[test]
+    fn a_message_of_a_device_to_a_node_that_there_is_not_says_so_and_not_that_it_failed() {
+        let cluster = Cluster::local(2).unwrap();
+        let part = cluster.node(0).unwrap().register("a", PartKind::Cpu).unwrap();
+        for bits in [0x1_0007_0000, 0x7_0000_u64] {
+            let nobody = Target::from_bits(bits).unwrap();
+            let refused = Packing::new(&part, [(0..1, nobody)], 1).err();
+            assert!(
+                matches!(&refused, Some(FlowError::Link(SendError::NoSuchNode(node))) if *node == nobody.node()),
+                "{refused:?}"
+            );
+        }
     }
 }
