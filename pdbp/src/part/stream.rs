@@ -149,12 +149,15 @@ impl<P: HoldsPart> StreamWriter<P> {
         self.patience = timeout.map_or(Patience::Set, Patience::For);
     }
 
-    /// Writes as many bytes as the segment has room for, at least one, and returns their number: [`io::Write::write`] with this
-    /// crate's own error.
+    /// Writes as many bytes as the segment has room for, at least one unless `data` is empty, and returns their number:
+    /// [`io::Write::write`] with this crate's own error.
     ///
     /// # Errors
     /// See [`SendError`].
     pub fn write_some(&mut self, data: &[u8]) -> Result<usize, SendError> {
+        if data.is_empty() && !self.out.is_over() {
+            return Ok(0);
+        }
         let whole = self.make_room(data.len())?;
         let taken = match &mut self.staging {
             Some(staging) => staging.write(&mut self.out, whole, data),

@@ -271,6 +271,7 @@ fn ends_of_streams_need_not_wait() {
     };
     assert!(matches!(full, pdbp::SendError::Timeout(_)), "{full}");
     assert!(full.to_string().contains("several streams"), "what to do: {full}");
+    assert_eq!(writer.write_some(&[]).unwrap(), 0, "nothing needs no room");
     writer.set_timeout(None);
     let mut read = 0;
     let mut room = vec![0; 1000];
