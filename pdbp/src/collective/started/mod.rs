@@ -25,6 +25,17 @@ pub struct Started<'g> {
     running: Running,
     method: Method,
     is_done: bool,
+    /// Since polls find no progress.
+    stall: Option<Stall>,
+}
+
+/// A call in which nothing progresses.
+struct Stall {
+    /// When the reason was last looked for.
+    looked: Instant,
+    progress: u64,
+    /// Whether the members waited for have been told of the call.
+    is_shown: bool,
 }
 
 /// How a call is done.
@@ -75,7 +86,7 @@ impl<'g> Started<'g> {
                     _ if by_switches => Method::SwitchesFirst,
                     _ => group.memory_method(running.call()),
                 };
-                Ok(Self { group, request, running, method, is_done: false })
+                Ok(Self { group, request, running, method, is_done: false, stall: None })
             }
             Err(e) => {
                 // By now there may be room for members that do not know yet what ended the group.
@@ -107,7 +118,7 @@ impl<'g> Started<'g> {
         match Running::from_last(&group.member) {
             Ok(running) => {
                 let method = method(group.line.writers(running.call()).unwrap_or(Writers::All));
-                Ok(Self { group, request, running, method, is_done: false })
+                Ok(Self { group, request, running, method, is_done: false, stall: None })
             }
             Err(e) => Err(GroupError::from_start(e, group)),
         }
@@ -118,8 +129,12 @@ impl<'g> Started<'g> {
     /// # Errors
     /// See [`GroupError`]; never [`GroupError::TimedOut`].
     pub fn poll(&mut self) -> Result<bool, GroupError> {
-        match self.advance() {
-            Ok(polled) => Ok(polled == Polled::Done),
+        let polled = self.advance().and_then(|polled| match polled {
+            Polled::Done => Ok(()),
+            Polled::Waiting(rank) | Polled::Full(rank) => self.check_stall(rank),
+        });
+        match polled {
+            Ok(()) => Ok(self.is_done),
             Err(fault) => {
                 let Group { line, member, .. } = &mut *self.group;
                 let fault = member.fail(fault);
@@ -183,13 +198,24 @@ impl<'g> Started<'g> {
             // Also when unrelated events have kept waking it.
             if slept.is_err() || looked.elapsed() >= time {
                 *looked = Instant::now();
-                if !is_shown {
-                    is_shown = self.show();
-                }
-                self.check_other_calls()?;
-                self.check_member(rank)?;
+                is_shown = is_shown || self.show();
+                self.check_others(rank).map_err(|fault| self.end(fault))?;
             }
         }
+    }
+
+    /// Looks for the reason from time to time while polls find no progress.
+    fn check_stall(&mut self, rank: usize) -> Result<(), Fault> {
+        let (now, progress) = (Instant::now(), self.progress());
+        let stall = self.stall.take().filter(|stall| stall.progress == progress);
+        let mut stall = stall.unwrap_or(Stall { looked: now, progress, is_shown: false });
+        let is_due = now.duration_since(stall.looked) >= CHECK_INTERVAL;
+        if is_due {
+            stall.looked = now;
+            stall.is_shown = stall.is_shown || self.show();
+        }
+        self.stall = Some(stall);
+        if is_due { self.check_others(rank) } else { Ok(()) }
     }
 
     /// The call; for tagged messages only the length is meaningful.
@@ -316,21 +342,26 @@ impl<'g> Started<'g> {
         are_all_shown
     }
 
-    /// Ends the group if a member that shares memory has made a different call by notes than this one.
-    fn check_other_calls(&mut self) -> Result<(), GroupError> {
+    /// Fails if another member has made a different call, or the node of the member waited for has failed.
+    fn check_others(&mut self, rank: usize) -> Result<(), Fault> {
+        self.check_other_calls()?;
+        self.check_member(rank)
+    }
+
+    /// Fails if a member that shares memory has made a different call by notes than this one.
+    fn check_other_calls(&mut self) -> Result<(), Fault> {
         let Group { line, member, .. } = &mut *self.group;
         // Notes of others for a call that this member has yet to begin are correct.
         let begun = member
             .number()
             .wrapping_sub(u32::from(matches!(self.method, Method::NotesFirst(_) | Method::RoundFirst(_))));
-        let Some((rank, theirs)) = line.differing_call(begun) else { return Ok(()) };
-        let fault = member.call_mismatch(rank, theirs);
-        Err(self.end(fault))
+        let differing = line.differing_call(begun);
+        differing.map_or(Ok(()), |(rank, theirs)| Err(member.call_mismatch(rank, theirs)))
     }
 
-    /// Ends the group if the node of the member waited for has failed. What that member sent before has been taken by then, or
+    /// Fails if the node of the member waited for has failed. What that member sent before has been taken by then, or
     /// is taken now.
-    fn check_member(&mut self, rank: usize) -> Result<(), GroupError> {
+    fn check_member(&mut self, rank: usize) -> Result<(), Fault> {
         if self.method.is_switches() {
             return self.check_missing();
         }
@@ -338,28 +369,23 @@ impl<'g> Started<'g> {
             return Ok(());
         }
         let last_progress = self.progress();
-        match self.advance().map_err(|fault| self.end(fault))? {
+        match self.advance()? {
             Polled::Waiting(still) | Polled::Full(still)
                 if still == rank && last_progress == self.progress() =>
             {
-                Err(self.end(Fault::Lost { rank }))
+                Err(Fault::Lost { rank })
             }
             _ => Ok(()),
         }
     }
 
     /// Like `check_member`, in the switches: a failed node has begun the call already, or never will.
-    fn check_missing(&mut self) -> Result<(), GroupError> {
+    fn check_missing(&self) -> Result<(), Fault> {
         let Group { line, member, .. } = &*self.group;
         let number = member.number();
         let mut missing = line.switches().into_iter().flat_map(|switches| switches.missing(number));
-        match missing.find(|rank| line.has_failed(*rank)) {
-            None => Ok(()),
-            Some(rank) => {
-                drop(missing);
-                Err(self.end(Fault::Lost { rank }))
-            }
-        }
+        let lost = missing.find(|rank| line.has_failed(*rank));
+        lost.map_or(Ok(()), |rank| Err(Fault::Lost { rank }))
     }
 
     /// Members other than `rank` and this one that are not known to have done their part.

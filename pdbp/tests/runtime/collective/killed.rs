@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::time::Instant;
 
-use pdbp::collective::{Group, GroupError, JoinError, Sum};
+use pdbp::collective::{Group, GroupError, JoinError, Request, Sum};
 use pdbp::{Backend, Cluster, Doorbell, HeapMemory, Interest, Memory, Node, NodeId};
 use pdbp_core::Arrival;
 use pdbp_core::umb::stride;
@@ -102,6 +103,33 @@ fn a_member_whose_links_fail_while_it_joins_is_lost() {
             }
             let error = Group::of_nodes(node, "all", SOON).unwrap_err();
             assert_eq!(error, JoinError::Lost { rank: GONE, address: format!("all#{GONE}@node{GONE}") });
+        });
+    }
+}
+
+#[test]
+fn a_member_whose_links_fail_ends_a_call_that_is_only_polled() {
+    for arrival in [Arrival::Posted, Arrival::InPlace] {
+        let (joined, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        four(arrival, |node, cut| {
+            let mut all = Group::of_nodes(node, "all", SOON).unwrap();
+            all.barrier().unwrap();
+            meet(&joined, 4);
+            if node.id().index() != GONE {
+                cut();
+                let began = Instant::now();
+                let mut data = [0u8; 1000];
+                let done = all.start(Request::broadcast(GONE, &mut data)).and_then(|mut call| {
+                    while !call.poll()? {
+                        assert!(began.elapsed() < SOON, "it is polled for ever");
+                        std::thread::yield_now();
+                    }
+                    Ok(())
+                });
+                assert_eq!(done, Err(lost("all")));
+            }
+            // The one that is gone does not say so.
+            meet(&ended, 4);
         });
     }
 }
