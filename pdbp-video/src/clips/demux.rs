@@ -25,6 +25,22 @@ pub fn is_mp4(data: &[u8]) -> bool {
     matches!(data.get(4..8), Some(b"ftyp" | b"moov" | b"mdat" | b"free" | b"wide" | b"skip" | b"styp"))
 }
 
+/// The types of the boxes of a file, in order, and whether each ends within `data`, as all but the last do (ISO/IEC 14496-12 §4.2).
+pub(super) fn boxes(mut data: &[u8]) -> impl Iterator<Item = (&[u8], bool)> {
+    core::iter::from_fn(move || {
+        let length = match u32::from_be_bytes(*data.first_chunk()?) {
+            0 => Some(data.len() as u64), // to the end of the file
+            1 => data.get(8..16).and_then(|long| long.try_into().ok()).map(u64::from_be_bytes),
+            length => Some(length.into()),
+        };
+        let length = length.filter(|length| *length >= 8).and_then(|length| usize::try_from(length).ok());
+        let rest = length.and_then(|length| data.get(length..));
+        let kind = data.get(4..8).unwrap_or_default();
+        data = rest.unwrap_or_default();
+        Some((kind, rest.is_some()))
+    })
+}
+
 /// Why a file gives no stream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -99,7 +115,10 @@ pub fn h264_tracks(data: &[u8]) -> Result<Vec<Result<H264Track, DamagedTrack>>, 
         let found = if found.is_empty() { "no track at all".into() } else { found.join(", ") };
         return Err(Refusal::NoH264Track(found));
     }
-    if context.mvex.is_some() && streams.iter().flatten().all(|track| track.stream.is_empty()) {
+    // The tables may have the first fragment.
+    let has_fragments = || boxes(data).any(|(kind, _)| kind == b"moof");
+    let is_empty = || streams.iter().flatten().all(|track| track.stream.is_empty());
+    if context.mvex.is_some() && (has_fragments() || is_empty()) {
         return Err(damaged("it is fragmented: its samples are not in one table".into()));
     }
     Ok(streams)
@@ -370,6 +389,18 @@ mod tests {
         assert_eq!(numbers, [Ok(1), Err(2), Ok(3)]);
         let refusal = h264_tracks(&file(&[damaged])).unwrap_err().to_string();
         assert_eq!(refusal, "damaged MP4: track 2: the avcC box is cut off");
+    }
+
+    /// What followed the first fragment was left out without a word.
+    #[test]
+    fn a_file_with_fragments_is_refused_also_if_its_tables_have_the_first() {
+        let extends = atom("mvex", &[&atom("trex", &[&numbers(&[0, 1, 1, 0, 0, 0])])]);
+        let tables = file(&[track(1, 4, 5), extends.clone()]);
+        assert!(h264_tracks(&tables).is_ok());
+        for file in [[tables, atom("moof", &[])].concat(), file(&[track(1, 0, 5), extends])] {
+            let refusal = h264_tracks(&file).unwrap_err().to_string();
+            assert!(refusal.contains("it is fragmented"), "{refusal}");
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use self::sys::{Api, File, Refusal, VERSIONS, Version};
-use super::demux::{Record, is_mp4};
+use super::demux::{Record, boxes, is_mp4};
 use crate::annexb::Standard;
 use crate::decode::file_name;
 use crate::decode::library::is_absence;
@@ -60,7 +60,7 @@ pub(super) fn is_cut_off(data: &[u8]) -> bool {
         return !data.len().is_multiple_of(length);
     }
     if is_mp4(data) {
-        return is_mp4_cut_off(data);
+        return boxes(data).last().is_some_and(|(_, is_whole)| !is_whole);
     }
     let segment = || {
         let (header, rest) = number(data.strip_prefix(EBML)?)?;
@@ -78,22 +78,6 @@ fn number(data: &[u8]) -> Option<(u64, &[u8])> {
     let unknown = (1 << (7 * length)) - 1;
     let value = bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)) & unknown;
     (value != unknown).then_some((value, rest))
-}
-
-/// Whether the last box is longer than the available data (ISO/IEC 14496-12, section 4.2).
-fn is_mp4_cut_off(mut data: &[u8]) -> bool {
-    while let Some((short, rest)) = data.split_first_chunk::<4>() {
-        let length = match u32::from_be_bytes(*short) {
-            0 => return false, // to the end of the file
-            1 => rest.get(4..12).and_then(|long| long.try_into().ok()).map(u64::from_be_bytes),
-            length => Some(length.into()),
-        };
-        let rest =
-            length.filter(|length| *length >= 8).and_then(|length| data.get(usize::try_from(length).ok()?..));
-        let Some(rest) = rest else { return true };
-        data = rest;
-    }
-    !data.is_empty()
 }
 
 /// The accepted version that matches a library's.

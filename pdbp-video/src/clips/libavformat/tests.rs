@@ -21,11 +21,16 @@ fn is_there() -> bool {
 
 /// `stream` in a file of that kind, as ffmpeg makes it.
 fn wrap(stream: &[u8], file: &Path) -> Vec<u8> {
+    wrap_with(stream, file, &[])
+}
+
+/// The same with these options.
+fn wrap_with(stream: &[u8], file: &Path, options: &[&str]) -> Vec<u8> {
     let raw = file.with_extension("raw");
     fs::write(&raw, stream).unwrap();
     let mut command = Command::new("ffmpeg");
     command.args(["-hide_banner", "-loglevel", "error", "-y", "-fflags", "+genpts", "-r", "25", "-i"]);
-    let output = command.arg(raw).args(["-c", "copy"]).arg(file).output().unwrap();
+    let output = command.arg(raw).args(["-c", "copy"]).args(options).arg(file).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     fs::read(file).unwrap()
 }
@@ -65,6 +70,22 @@ fn pictures_are_those_that_were_put_in() {
     let file = folder.path().join("both.mp4");
     let own = clips::read(&file, wrap(BUNDLED[0].data, &file)).clips.remove(0);
     assert!(read(&file, usize::MAX).unwrap().stream == own.data());
+}
+
+/// Of a file whose tables have the first fragment, only that was measured.
+#[test]
+fn all_fragments_of_a_file_are_read() {
+    if !is_there() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("clip.mp4");
+    for flags in ["frag_keyframe", "frag_keyframe+empty_moov"] {
+        wrap_with(BUNDLED[0].data, &file, &["-movflags", flags]);
+        let loaded = clips::load(&[&file]);
+        assert!(loaded.refused.is_empty(), "{flags}: {:?}", loaded.refused);
+        assert_eq!(loaded.clips[0].index().pictures.len(), 132, "{flags}");
+    }
 }
 
 #[test]
