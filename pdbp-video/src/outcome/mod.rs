@@ -223,7 +223,8 @@ pub struct ClassSummary {
     pub streams: u32,
     /// Frames scored.
     pub frames: usize,
-    /// Mean time in a pass from starting the first frame of the class to the arrival of the last, in seconds.
+    /// Mean time in a pass from starting the first frame of the class to the arrival of the last, in seconds; of live sources, which send whenever
+    /// they want, mean length of a pass.
     pub pass_seconds: f64,
     /// Latency in nanoseconds: median, 90th and 99th percentile, largest.
     pub latency_ns: [u64; 4],
@@ -388,8 +389,8 @@ impl Outcome {
         classes.map(|class| self.summary(streams, &of_sources, class)).collect()
     }
 
-    /// The classes of live sources, of which nothing is known before their pictures.
-    fn classes(&self) -> BTreeMap<StreamNo, StreamClass> {
+    /// The classes of live sources by their latest pictures, before which nothing is known of them.
+    pub(crate) fn classes(&self) -> BTreeMap<StreamNo, StreamClass> {
         let live = self.arrivals.iter().filter(|_| self.mode == Mode::Live);
         live.map(|arrival| (arrival.record.id().stream, arrival.record.class())).collect()
     }
@@ -413,8 +414,8 @@ impl Outcome {
         }
         latencies.sort_unstable();
         let spans: Vec<f64> = match class {
-            Some(_) => spans.iter().flatten().map(PassTime::seconds).collect(),
-            None => self.passes.iter().map(PassTime::seconds).collect(),
+            Some(_) if self.mode != Mode::Live => spans.iter().flatten().map(PassTime::seconds).collect(),
+            _ => self.passes.iter().map(PassTime::seconds).collect(),
         };
         let count = (0..streams.count()).map(StreamNo).filter(|stream| match streams.clip(*stream) {
             Some(clip) if clip.source().is_some() => {

@@ -87,6 +87,25 @@ fn pictures_of_a_stream_that_changes_its_size_are_in_the_row_of_their_class() {
     }
 }
 
+/// The time from the capture of a picture to its arrival was taken for the pass of its class.
+#[test]
+fn classes_of_live_sources_have_the_rate_of_their_pictures_in_the_seconds_of_the_passes() {
+    let streams = Streams::new(crate::clips::bundled().clips, 1);
+    let mut outcome = Outcome { streams: 1, mode: Mode::Live, ..Outcome::default() };
+    for pass in 0..4u32 {
+        let received_ns = 5_000_000; // after its capture at 0
+        outcome.arrivals.push(Arrival { received_ns, ..arrival(0, pass) });
+        outcome.end_pass(PassTime { start_ns: 0, end_ns: 1_000_000_000 });
+    }
+    let summaries = outcome.summaries(&streams);
+    let qcif = summaries.iter().find(|row| row.class == Some(StreamClass::Qcif)).unwrap();
+    assert_eq!((qcif.pass_seconds, qcif.frames_per_second(4)), (1.0, 1.0));
+    outcome.mode = Mode::Continuous;
+    let summaries = outcome.summaries(&streams);
+    let qcif = summaries.iter().find(|row| row.class == Some(StreamClass::Qcif)).unwrap();
+    assert!((qcif.pass_seconds - 0.005).abs() < 1e-9, "{qcif:?}");
+}
+
 /// They come from other processes, which may send any.
 #[test]
 fn numbers_of_other_processes_are_added_up_to_what_a_number_holds() {
