@@ -84,8 +84,13 @@ fn all_streams(streams: &Streams, outcome: &Outcome) -> String {
     let mut out = String::from(
         "stream,clip,class,frames,mean_blur,mean_blockiness,mean_smoothness,black,repeats,longest_freeze\n",
     );
+    let of_sources = outcome.classes();
     for ((stream, (frames, sum)), tally) in (0..).map(StreamNo).zip(sums).zip(outcome.tallies()) {
-        let class = streams.clip(stream).map_or("?", |clip| clip.class().name());
+        let class = match streams.clip(stream) {
+            Some(clip) if clip.source().is_some() => of_sources.get(&stream).map_or("", |class| class.name()),
+            Some(clip) => clip.class().name(),
+            None => "?",
+        };
         let _ = write!(out, "{},{},{class},{frames}", stream.0, clip_name(streams, stream));
         for sum in sum {
             match frames {

@@ -75,6 +75,19 @@ fn csv_files_have_a_line_per_item_and_quote_text() {
     assert!(files[4].1.ends_with("1,7,bbb_cif_blurred,\"cut, \"\"here\"\" <b>\"\n"), "{}", files[4].1);
 }
 
+/// It was `other`, the class of a picture of 0×0.
+#[test]
+fn the_class_of_a_live_source_is_that_of_its_latest_picture() {
+    let (_, mut outcome) = run();
+    outcome.mode = Mode::Live;
+    let clips = crate::clips::load(&["rtp://127.0.0.1:0", "rtp://127.0.0.1:0"]).clips;
+    let streams = Streams::new(clips, 2);
+    outcome.arrivals.retain(|arrival| arrival.record.id().stream == StreamNo(0)); // QCIF
+    let [_, (_, csv), ..] = csv::files(&streams, &outcome);
+    let classes: Vec<_> = csv.lines().skip(1).map(|line| line.split(',').nth(2).unwrap()).collect();
+    assert_eq!(classes, ["QCIF", ""], "{csv}");
+}
+
 /// Readers take a carriage return for the end of a line, too.
 #[test]
 fn names_with_line_breaks_are_one_field_of_a_line() {
