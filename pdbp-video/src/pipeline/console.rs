@@ -12,7 +12,7 @@ use super::{CONSOLE_NAME, Job, LOOK_UP, address, decoder_name, steward_name};
 use crate::account::Work;
 use crate::frame::ScoreRecord;
 use crate::outcome::{Arrival, Density, Fault, Outcome, PassTime, Traffic};
-use crate::plan::{Layout, Pair, Side};
+use crate::plan::{Layout, Mode, Pair, Side};
 use crate::progress::Observer;
 use crate::streams::StreamNo;
 
@@ -211,7 +211,10 @@ impl Console<'_> {
             self.tally.scores += 1;
         }
         self.observer.scored(self.outcome.arrivals.get(before..).unwrap_or_default());
-        self.show(self.tally.scores);
+        // Live sources send any number of pictures in a pass; all other streams have one each.
+        if self.outcome.mode != Mode::Live {
+            self.show(self.tally.scores);
+        }
         Ok(())
     }
 

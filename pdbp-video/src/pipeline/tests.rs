@@ -96,6 +96,36 @@ fn continuous_streams_are_followed_over_the_transport() {
     assert!(scored(&over(4, &streams, plan)) == expected);
 }
 
+/// Each picture counted, so that the progress line was full after a fraction of the time.
+#[test]
+fn a_live_source_is_done_once_in_a_pass_whatever_it_sends() {
+    use core::sync::atomic::{AtomicU64, Ordering};
+
+    use crate::annexb::{Index, Standard};
+    use crate::sources::AccessUnit;
+
+    #[derive(Default)]
+    struct Done(AtomicU64);
+    impl Observer for Done {
+        fn done(&self, streams: u64) {
+            self.0.fetch_add(streams, Ordering::Relaxed);
+        }
+    }
+    let clips = crate::clips::load(&["rtp://127.0.0.1:0"]).clips;
+    let data = BUNDLED[0].data;
+    for (number, picture) in Index::new(data).unwrap().pictures.into_iter().take(8).enumerate() {
+        let bytes = data[picture].to_vec();
+        let unit = AccessUnit { standard: Standard::H264, bytes, is_key: number == 0 };
+        clips[0].source().unwrap().feed(Ok(unit));
+    }
+    let streams = Streams::new(clips, 1);
+    let plan = Plan { mode: Mode::Live, passes: 1, decoders: 1 };
+    let (cluster, done) = (Cluster::local(1).unwrap(), Done::default());
+    let (place, clock) = (Place::cpu(), RunClock::start());
+    run((&cluster, &Side::Whole), &streams, plan, Codec::default(), &place, clock, &done).unwrap();
+    assert_eq!(done.0.into_inner(), 1);
+}
+
 #[test]
 fn a_run_without_streams_ends() {
     let outcome = over(2, &Streams::new(Vec::new(), 0), Plan { mode: Mode::Sample, passes: 2, decoders: 1 });
