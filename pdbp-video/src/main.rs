@@ -238,7 +238,7 @@ fn run(
 /// Kinds of faults that are listed one by one.
 const MOST_LINES: usize = 12;
 
-/// One line per clip and reason, with the number of streams and pictures it concerns.
+/// One line per clip and reason, with its streams, and how often it occurred.
 fn fault_lines(streams: &Streams, outcome: &Outcome) -> Vec<String> {
     let mut kinds: BTreeMap<(&str, &str), Vec<u32>> = BTreeMap::new();
     for fault in &outcome.faults {
@@ -250,9 +250,11 @@ fn fault_lines(streams: &Streams, outcome: &Outcome) -> Vec<String> {
         .take(MOST_LINES)
         .map(|((clip, reason), numbers)| {
             let first = numbers.iter().min().copied().unwrap_or_default();
+            let others = if numbers.iter().all(|number| *number == first) { "" } else { " and others" };
+            let items = if outcome.mode == Mode::Live { "times" } else { "pictures" };
             match numbers.len() {
                 1 => format!("{clip} (stream {first}): {reason}"),
-                many => format!("{clip} (stream {first} and others, {many} pictures): {reason}"),
+                many => format!("{clip} (stream {first}{others}, {many} {items}): {reason}"),
             }
         })
         .collect();
@@ -321,4 +323,33 @@ fn write_files(
         }
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use pdbp_video::clips;
+    use pdbp_video::outcome::Fault;
+
+    use super::*;
+
+    #[test]
+    fn faults_of_one_stream_name_no_others_and_those_of_sources_are_no_pictures() {
+        let clips = clips::bundled().clips.into_iter().take(1).collect();
+        let streams = Streams::new(clips, 9);
+        let lines = |mode, numbers: &[u32]| {
+            let mut outcome = Outcome::default();
+            outcome.mode = mode;
+            outcome.faults.extend(numbers.iter().map(|number| Fault {
+                stream: StreamNo(*number),
+                pass: 0,
+                captured_ns: 0,
+                reason: "cut".into(),
+            }));
+            fault_lines(&streams, &outcome)
+        };
+        assert_eq!(lines(Mode::Sample, &[3]), ["bbb_qcif (stream 3): cut"]);
+        assert_eq!(lines(Mode::Continuous, &[3, 3]), ["bbb_qcif (stream 3, 2 pictures): cut"]);
+        assert_eq!(lines(Mode::Sample, &[7, 3]), ["bbb_qcif (stream 3 and others, 2 pictures): cut"]);
+        assert_eq!(lines(Mode::Live, &[3, 3, 3]), ["bbb_qcif (stream 3, 3 times): cut"]);
+    }
 }
