@@ -254,11 +254,20 @@ mod tests {
 
     #[test]
     fn pieces_give_the_scores_of_the_whole_clip() {
-        let clip = Clip::new(BUNDLED[0].name, BUNDLED[0].data).unwrap();
-        let pieces: Vec<_> = cut(&clip).map(|piece| measure_piece(Codec::default(), &piece)).collect();
+        give_the_scores_of(&Clip::new(BUNDLED[0].name, BUNDLED[0].data).unwrap());
+    }
+
+    /// Undamaged pieces were reported as damaged.
+    #[test]
+    fn pieces_have_the_parameter_sets_of_all_their_pictures() {
+        give_the_scores_of(&Clip::new("x", crate::annexb::tests::with_two_pps()).unwrap());
+    }
+
+    fn give_the_scores_of(clip: &Clip) {
+        let pieces: Vec<_> = cut(clip).map(|piece| measure_piece(Codec::default(), &piece)).collect();
         let mut whole = Vec::new();
         let mut analyser = Analyser::new(Threads::Caller);
-        decode::whole(Codec::default(), &clip, |picture| whole.push(analyser.analyse(picture))).unwrap();
+        decode::whole(Codec::default(), clip, |picture| whole.push(analyser.analyse(picture))).unwrap();
         let firsts: Vec<_> = pieces.iter().map(|piece| piece.first).collect();
         let entries: Vec<_> = clip.index().entries.iter().map(|entry| entry.picture).collect();
         assert_eq!(firsts, entries);

@@ -231,29 +231,36 @@ impl Builder {
 
     fn close(&mut self) {
         let Some(Open { range, slices: Some((kind, pps)) }) = self.open.take() else { return };
+        let sets = self.sets(pps);
         match kind {
             Kind::Idr | Kind::Cra => {
-                let entry = self.entry(&range, pps);
+                let entry = sets
+                    .as_ref()
+                    .and_then(|(_, sizes)| EntryPoint::new(self.index.pictures.len(), *sizes, &range));
                 self.is_doubtful = kind == Kind::Cra && entry.is_some();
                 self.index.orphans += u32::from(entry.is_none());
                 self.index.entries.extend(entry);
             }
             Kind::Rasl if self.is_doubtful => {
-                self.index.entries.pop();
+                // Its picture belongs to the entry point before.
+                let none = self.index.entries.pop();
+                if let (Some(none), Some(entry)) = (none, self.index.entries.last_mut()) {
+                    entry.require(none.pieces.split_last().map_or(&[], |(_, headers)| headers));
+                }
                 self.is_doubtful = false;
             }
             _ => {}
         }
+        if let (Some((sets, _)), Some(entry)) = (sets, self.index.entries.last_mut()) {
+            entry.require(&sets);
+        }
         self.index.pictures.push(range);
     }
 
-    fn entry(&self, range: &Range<usize>, pps: u32) -> Option<EntryPoint> {
+    /// The VPS and the SPS of a PPS, that PPS, and the sizes of their pictures.
+    fn sets(&self, pps: u32) -> Option<([Range<usize>; 3], [PictureSize; 2])> {
         let (pps, sps) = self.pps.get(&pps)?;
-        let (sps, vps, [size, coded]) = self.sps.get(sps)?;
-        let vps = self.vps.get(vps)?;
-        let outside = |set: &&Range<usize>| !(range.start <= set.start && set.end <= range.end);
-        let pieces = [vps, sps, pps].into_iter().filter(outside).chain([range]).cloned().collect();
-        let picture = u32::try_from(self.index.pictures.len()).ok()?;
-        Some(EntryPoint { picture, size: *size, coded: *coded, pieces })
+        let (sps, vps, sizes) = self.sps.get(sps)?;
+        Some(([self.vps.get(vps)?.clone(), sps.clone(), pps.clone()], *sizes))
     }
 }

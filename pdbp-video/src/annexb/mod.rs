@@ -5,7 +5,8 @@
 //! stream; the continuous mode feeds all access units in order.
 //!
 //! Invariants: any byte sequence is accepted without panic; every range lies in the data it was made from; an entry
-//! point is complete by itself, i.e. decoding its pieces with a decoder in any earlier state gives its picture.
+//! point is complete by itself, i.e. decoding its pieces with a decoder in any earlier state gives its picture, and
+//! then the pictures up to the next entry point can be decoded.
 
 mod bits;
 mod hevc;
@@ -13,7 +14,7 @@ mod nal;
 mod params;
 
 use core::ops::Range;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use nal::{Nal, NalKind, Nals, nals};
 pub use params::{PictureSize, Unsupported};
@@ -64,8 +65,27 @@ pub struct EntryPoint {
     pub size: PictureSize,
     /// Size before cropping, which determines a decoder's memory; a side of 65,535 may be longer.
     pub coded: PictureSize,
-    /// Parts of the stream to feed to a decoder, in order; adjacent units are one piece. The last is the picture itself.
+    /// Parts of the stream to feed to a decoder, in order: earlier parameter sets that this picture, or one before the next entry point, refers
+    /// to; the last is the picture itself.
     pub pieces: Box<[Range<usize>]>,
+}
+
+impl EntryPoint {
+    /// One without parameter sets of its own, where `before` pictures come before it.
+    fn new(before: usize, [size, coded]: [PictureSize; 2], range: &Range<usize>) -> Option<Self> {
+        Some(Self { picture: u32::try_from(before).ok()?, size, coded, pieces: Box::new([range.clone()]) })
+    }
+
+    /// Puts `sets`, each of which refers to the one before it, before the picture, as far as a decoder would not have them in time; none of them if
+    /// one comes after it. A picture adds no more sets than it refers to, so that an index is not much longer than its stream.
+    fn require(&mut self, sets: &[Range<usize>]) {
+        let Some((picture, headers)) = self.pieces.split_last() else { return };
+        let in_time = sets.iter().rposition(|set| set.start < picture.start).map_or(0, |last| last + 1);
+        let mut missing = sets.iter().take(in_time).filter(|set| !headers.contains(set)).peekable();
+        if missing.peek().is_some() && sets.iter().all(|set| set.start < picture.end) {
+            self.pieces = headers.iter().chain(missing).chain([picture]).cloned().collect();
+        }
+    }
 }
 
 /// The coding of a stream.
@@ -150,6 +170,8 @@ struct Open {
     range: Range<usize>,
     /// The PPS of its first IDR slice, once one was seen.
     idr: Option<u8>,
+    /// The PPS of all its slices.
+    pps: BTreeSet<u8>,
     has_slices: bool,
     has_b: bool,
 }
@@ -219,6 +241,7 @@ impl Builder<'_> {
         let open = self.extend(nal);
         open.has_slices = true;
         open.has_b |= start.is_b;
+        open.pps.insert(start.pps);
         if idr {
             open.idr.get_or_insert(start.pps);
         }
@@ -228,6 +251,7 @@ impl Builder<'_> {
         let open = self.open.get_or_insert(Open {
             range: nal.range.clone(),
             idr: None,
+            pps: BTreeSet::new(),
             has_slices: false,
             has_b: false,
         });
@@ -238,24 +262,26 @@ impl Builder<'_> {
     fn close(&mut self) {
         let Some(open) = self.open.take().filter(|open| open.has_slices) else { return };
         if let Some(pps) = open.idr {
-            match self.entry(&open, pps) {
-                Some(entry) => self.index.entries.push(entry),
-                None => self.index.orphans += 1,
+            let sizes = self.sets(pps).map(|(_, sizes)| sizes);
+            let entry =
+                sizes.and_then(|sizes| EntryPoint::new(self.index.pictures.len(), sizes, &open.range));
+            self.index.orphans += u32::from(entry.is_none());
+            self.index.entries.extend(entry);
+        }
+        for pps in &open.pps {
+            if let (Some((sets, _)), Some(entry)) = (self.sets(*pps), self.index.entries.last_mut()) {
+                entry.require(&sets);
             }
         }
         self.index.b_pictures += u32::from(open.has_b);
         self.index.pictures.push(open.range);
     }
 
-    fn entry(&self, open: &Open, pps: u8) -> Option<EntryPoint> {
-        let (pps_range, sps) = self.pps.get(&pps)?;
-        let (sps_range, [size, coded]) = self.sps.get(sps)?;
-        let outside =
-            |range: &&Range<usize>| !(open.range.start <= range.start && range.end <= open.range.end);
-        let pieces =
-            [sps_range, pps_range].into_iter().filter(outside).chain([&open.range]).cloned().collect();
-        let picture = u32::try_from(self.index.pictures.len()).ok()?;
-        Some(EntryPoint { picture, size: *size, coded: *coded, pieces })
+    /// The SPS of a PPS, that PPS, and the sizes of their pictures.
+    fn sets(&self, pps: u8) -> Option<([Range<usize>; 2], [PictureSize; 2])> {
+        let (pps, sps) = self.pps.get(&pps)?;
+        let (sps, sizes) = self.sps.get(sps)?;
+        Some(([sps.clone(), pps.clone()], *sizes))
     }
 
     fn finish(self) -> Result<Index, IndexError> {
@@ -277,4 +303,4 @@ impl Builder<'_> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

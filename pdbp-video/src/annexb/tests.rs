@@ -64,6 +64,88 @@ fn parameter_sets_far_from_the_picture_become_pieces_of_their_own() {
     assert_eq!(index.entries[0].pieces.len(), 3, "SPS, PPS and picture");
 }
 
+/// A NAL unit of a header of this length whose payload has the number 0 of a PPS at bit `at`: with number 15. That has 8 more bits, after which the
+/// data of a slice is at the same place in a byte.
+fn with_pps_15(unit: &[u8], header: usize, at: usize) -> Vec<u8> {
+    let (start, payload) = unit.split_at(3 + header);
+    let mut read = bits::Bits::new(payload);
+    let bits: Vec<_> = core::iter::from_fn(|| read.bit()).collect();
+    assert_eq!(bits[at], 1, "PPS 0");
+    let bits = [&bits[..at], &[0, 0, 0, 0, 1, 0, 0, 0, 0], &bits[at + 1..]].concat();
+    let mut unit = start.to_vec();
+    for byte in bits.chunks(8).map(|bits| bits.iter().fold(0, |byte, bit| byte << 1 | *bit as u8)) {
+        if byte <= 3 && unit.ends_with(&[0, 0]) {
+            unit.push(3);
+        }
+        unit.push(byte);
+    }
+    unit
+}
+
+/// The QCIF clip with PPS 0 for its IDR pictures, before each of them, and PPS 15 for all others, only at the start of the stream.
+pub(crate) fn with_two_pps() -> Vec<u8> {
+    let data = clip("bbb_qcif");
+    let (mut stream, mut has_both) = (Vec::new(), false);
+    for nal in nals(data) {
+        let unit = &data[nal.range.clone()];
+        if nal.kind == NalKind::Slice {
+            let mut bits = bits::Bits::new(nal.payload(data));
+            let length = |code: u32| 2 * (code + 1).ilog2() as usize + 1;
+            let at = length(bits.ue().unwrap()) + length(bits.ue().unwrap());
+            stream.extend(with_pps_15(unit, 1, at));
+        } else {
+            stream.extend(unit);
+        }
+        if nal.kind == NalKind::Pps && !core::mem::replace(&mut has_both, true) {
+            stream.extend(with_pps_15(unit, 1, 0));
+        }
+    }
+    stream
+}
+
+#[test]
+fn an_h265_entry_point_has_the_parameter_sets_of_the_pictures_up_to_the_next() {
+    let data = include_bytes!("../../tests/streams/hevc_slices.265");
+    let kind = |range: &Range<usize>| data[range.start + 3] >> 1;
+    let (mut stream, mut has_both) = (Vec::new(), false);
+    for Nal { range, .. } in nals(&data[..]).chain(nals(&data[..])) {
+        let unit = &data[range.clone()];
+        match kind(&range) {
+            0..=9 => stream.extend(with_pps_15(unit, 2, 1)),
+            34 if !core::mem::replace(&mut has_both, true) => {
+                stream.extend([unit, &with_pps_15(unit, 2, 0)].concat());
+            }
+            _ => stream.extend(unit),
+        }
+    }
+    let index = Index::new(&stream).unwrap();
+    assert_ranges_hold(&stream, &index);
+    assert!(index.entries.len() > 1 && index.orphans == 0);
+    for entry in &index.entries[1..] {
+        let kinds: Vec<_> = entry.pieces.iter().map(|piece| stream[piece.start + 3] >> 1).collect();
+        assert_eq!(kinds[..3], [32, 33, 34], "VPS, SPS and PPS");
+        // Its payload begins with the bits of its number, 0000 1000.
+        let is_pps_15 =
+            |piece: &Range<usize>| stream[piece.start + 3] >> 1 == 34 && stream[piece.start + 5] == 8;
+        assert!(entry.pieces.iter().any(is_pps_15), "{:?}", entry.pieces);
+    }
+}
+
+#[test]
+fn an_entry_point_has_the_parameter_sets_of_the_pictures_up_to_the_next() {
+    let stream = with_two_pps();
+    let index = Index::new(&stream).unwrap();
+    assert_ranges_hold(&stream, &index);
+    assert_eq!((index.pictures.len(), index.entries.len()), (132, 5));
+    assert_eq!(index.entries[0].pieces.len(), 1, "all are there");
+    for entry in &index.entries[1..] {
+        let [sps, pps, picture] = &*entry.pieces else { panic!("{:?}", entry.pieces) };
+        assert!(picture.contains(&sps.start), "it has to come before the PPS that refers to it");
+        assert_eq!((stream[sps.start + 3] & 0x1f, stream[pps.start + 3] & 0x1f), (7, 8));
+        assert!(pps.end < index.pictures[0].end);
+    }
+}
+
 #[test]
 fn what_is_missing_is_named() {
     assert_eq!(Index::new(b"plain text"), Err(IndexError::NotAnnexB { bytes: 10 }));
