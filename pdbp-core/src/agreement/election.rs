@@ -291,7 +291,8 @@ impl Agreement<'_> {
             }
         };
         let granted = self.may_vote() && !vowed && fresh && free;
-        if self.may_vote() && !vowed && free && !fresh && !self.is_candidate() {
+        let can_lead = self.settings.reach == super::Reach::All;
+        if self.may_vote() && !vowed && free && !fresh && can_lead && !self.is_candidate() {
             // Perhaps no master has everything that this node has, so it campaigns itself, and gives way to the first master that
             // has it too.
             self.regent = true;

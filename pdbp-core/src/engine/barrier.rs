@@ -52,10 +52,12 @@ impl Barrier {
         self.passed = arrived.saturating_sub(1);
         self.arrived = self.passed;
         let (generation, own) = (self.passed, links.own);
-        links
-            .iter_mut()
-            .filter(|link| link.id != own)
-            .for_each(|link| _ = link.queue_control(Control::Released { generation }));
+        for link in links.iter_mut() {
+            link.arrived = generation;
+            if link.id != own {
+                link.queue_control(Control::Released { generation });
+            }
+        }
     }
 
     /// The same when no other member knows either: there has been no barrier.
@@ -80,7 +82,7 @@ impl Barrier {
             self.adopt_number(links, generation);
         }
         if let Some(link) = links.get_mut(id)
-            && (self.lead(generation) > self.lead(link.arrived) || link.arrived == 0)
+            && self.lead(generation) > self.lead(link.arrived)
         {
             link.arrived = generation;
         }
@@ -129,9 +131,12 @@ impl Barrier {
     /// Starts the term of a new primary, to which nothing has been reported yet.
     fn start_term(&self, links: &mut Links<'_>) {
         let own = links.own;
-        for link in links.iter_mut().filter(|link| link.id != own) {
-            (link.arrived, link.asks_barrier) = (0, false);
-        }
+        links.iter_mut().filter(|link| link.id != own).for_each(|link| self.forget_arrival(link));
+    }
+
+    /// A node that has reported nothing counts as one that has arrived at the last barrier that has completed.
+    fn forget_arrival(&self, link: &mut Link) {
+        (link.arrived, link.asks_barrier) = (self.passed, false);
     }
 }
 
@@ -193,7 +198,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return;
         }
         if let Some(link) = self.links.to_mut(node) {
-            (link.arrived, link.asks_barrier) = (0, false);
+            self.barrier.forget_arrival(link);
         }
         if self.is_master() {
             self.barrier.adopt_none(&mut self.links);
@@ -270,6 +275,7 @@ mod tests {
 
     use managed::ManagedSlice;
 
+    use super::super::link::LinkState;
     use super::*;
     use crate::routing::{Routing, Topology};
 
@@ -307,6 +313,28 @@ mod tests {
         barrier.record_arrival(&mut links, id(1), 3);
         barrier.record_arrival(&mut links, id(2), 4);
         assert!(barrier.has_passed(4));
+    }
+
+    /// A number of more than half of them all is not taken for that of a node which has reported none.
+    #[test]
+    fn who_has_reported_nothing_has_not_arrived_however_many_barriers_there_were() {
+        for passed in [0, 1, u32::MAX / 2 + 2, 0x9000_0000, u32::MAX - 1] {
+            let arrived = passed + 1;
+            let (mut barrier, mut links) = (Barrier { arrived, passed, ..Barrier::default() }, links());
+            barrier.start_term(&mut links);
+            for node in [0, 1] {
+                barrier.record_arrival(&mut links, id(node), arrived);
+                assert!(!barrier.has_passed(arrived), "{passed}");
+            }
+            barrier.record_arrival(&mut links, id(2), arrived);
+            assert!(barrier.has_passed(arrived), "{passed}");
+            // One that does not know the number learns it from the others.
+            let mut new = Barrier { unknown: true, open: true, ..Barrier::default() };
+            new.start_term(&mut links);
+            links.iter_mut().for_each(|link| link.state = LinkState::OWN);
+            new.record_arrival(&mut links, id(1), arrived);
+            assert!(!new.has_passed(arrived), "{passed}");
+        }
     }
 
     #[test]

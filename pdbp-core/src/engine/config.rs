@@ -109,6 +109,8 @@ pub enum ConfigError {
     },
     /// More parts (this many) than part numbers can distinguish when they wrap around.
     LocalParts(u16),
+    /// More pipes (this many) than pipe numbers can distinguish: private pipes, stream pipes, and one for each part.
+    Pipes(usize),
     /// Too few blocks for the initial space of all rows and the control blocks.
     Blocks {
         /// Number of blocks.
@@ -172,6 +174,11 @@ impl core::fmt::Display for ConfigError {
             Self::LocalParts(n) => {
                 write!(f, "a node cannot have {n} parts; choose at most {}", Config::MAX_PARTS)
             }
+            Self::Pipes(n) => write!(
+                f,
+                "a node cannot have {n} pipes; choose fewer private pipes, stream pipes or parts, which have one each: {} in all",
+                Config::MAX_PIPES
+            ),
             Self::Blocks { have, need } => write!(
                 f,
                 "{have} blocks are too few: the rows' initial space and the control blocks need {need}; give more memory, \
@@ -236,6 +243,9 @@ impl Config {
     pub const MAX_BODY: usize = 1 << 30;
     /// The largest valid [`local_parts`](Self::local_parts): ensures that a reused slot gets a different number in messages.
     pub const MAX_PARTS: u16 = (1 << 15) - 1;
+    /// Maximum number of [`private_pipes`](Self::private_pipes), [`local_parts`](Self::local_parts) and
+    /// [`stream_pipes`](Self::stream_pipes) together.
+    pub const MAX_PIPES: usize = u16::MAX as usize;
     /// The smallest valid [capacity](crate::Transport::capacity) of a link: one block of data and two of control.
     pub const MIN_CAPACITY: usize = 1 + CONTROL_CAPACITY as usize;
 
@@ -264,6 +274,9 @@ impl Config {
         }
         if self.local_parts > Self::MAX_PARTS {
             return Err(ConfigError::LocalParts(self.local_parts));
+        }
+        if self.pipes() > Self::MAX_PIPES {
+            return Err(ConfigError::Pipes(self.pipes()));
         }
         let (have, need) = (self.control_blocks, self.min_control_blocks());
         if have < need {
@@ -367,5 +380,23 @@ impl Config {
             Routing::Grid => VIA_HEADER,
         };
         Packer::longest(self.body) - extension
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_pipes_than_numbers_are_refused() {
+        let me = NodeId::new(0).expect("a small number names a node");
+        let with = |stream_pipes| Config {
+            private_pipes: Config::MAX_PARTS,
+            local_parts: Config::MAX_PARTS,
+            stream_pipes,
+            ..Config::new(me, 2)
+        };
+        assert_eq!(with(1).check(), Ok(()));
+        assert_eq!(with(2).check(), Err(ConfigError::Pipes(1 << 16)));
     }
 }

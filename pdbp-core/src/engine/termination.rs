@@ -173,7 +173,9 @@ impl Termination {
     fn answer(&mut self, links: &mut Links<'_>) {
         let (first, own) = (self.wave.wrapping_sub(1), links.own);
         for link in links.iter_mut() {
-            let before = |request: &mut Request| request.since.is_some_and(|since| since <= first);
+            let before = |request: &mut Request| {
+                request.since.is_some_and(|since| first.wrapping_sub(since) < u32::MAX / 2)
+            };
             let Some(Request { number, .. }) = link.tally.request.take_if(before) else { continue };
             if link.id == own {
                 self.answered = number;
@@ -306,6 +308,19 @@ mod tests {
         assert!(late.tally.request.is_some(), "one wave alone says nothing");
         assert_eq!(wave(&mut termination, &mut links, [QUIET; 3]), Step::Ended);
         assert_eq!(termination.step(&mut links), Step::Idle);
+    }
+
+    /// The first wave that may answer is not settled, and the two that are come after the number has wrapped around.
+    #[test]
+    fn numbers_of_waves_go_round() {
+        let (mut termination, mut links) =
+            (Termination { asked: 1, wave: u32::MAX - 1, ..Termination::default() }, links());
+        let sent = Count { sent: 8, ..QUIET };
+        assert_eq!(wave(&mut termination, &mut links, [QUIET, sent, QUIET]), Step::Waits);
+        assert_eq!(termination.wave, u32::MAX);
+        assert_eq!(wave(&mut termination, &mut links, [QUIET; 3]), Step::Ended);
+        assert_eq!(wave(&mut termination, &mut links, [QUIET; 3]), Step::Ended);
+        assert!(!termination.is_pending());
     }
 
     #[test]

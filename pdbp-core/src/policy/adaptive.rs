@@ -53,7 +53,7 @@ impl Adaptive {
         let share = free.saturating_mul(self.share);
         // real + n <= share * (free - n)
         let most = match share.checked_sub(row.real()) {
-            Some(room) => (room / (self.share + 1)).max(1).min(free),
+            Some(room) => (room / self.share.saturating_add(1)).max(1).min(free),
             None => 0,
         };
         capped(row, wanted.into(), most)

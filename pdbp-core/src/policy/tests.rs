@@ -19,6 +19,12 @@ fn published(permille: u16) -> ThresholdAllocation {
     ThresholdAllocation { threshold: Threshold::from_permille(permille).unwrap() }
 }
 
+#[test]
+fn the_largest_share_overflows_nothing() {
+    let policy = Adaptive { share: u32::MAX, ..Adaptive::DEFAULT };
+    assert_eq!(policy.at_stall(&row(100, 8, 8), 5), Growth::By(1));
+}
+
 /// Worked by hand: m = (RSR − 1) · curSize with RSR = used / (curSize − used).
 #[test]
 fn algorithm_1_by_hand() {

@@ -73,7 +73,7 @@ impl Net {
     fn check_link(&mut self, a: u16, b: u16) {
         let (low, high) = key(a, b);
         let together = self.reaches(low, high) && self.reaches(high, low);
-        let at = self.now + self.physics.give_up;
+        let at = self.now.saturating_add(self.physics.give_up);
         let Some(pair) = self.pairs.get_mut(&(low, high)) else { return };
         if together {
             pair.apart = false;

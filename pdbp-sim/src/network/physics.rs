@@ -168,7 +168,7 @@ impl Physics {
             return Err(PhysicsError::LargestBlock(self.largest_block));
         }
         let on_ground = self.on_ground(nodes)?;
-        let round_trip = 2 * on_ground.0.longest_way();
+        let round_trip = on_ground.0.longest_way().saturating_mul(2);
         if self.give_up <= round_trip {
             return Err(PhysicsError::GiveUp { give_up: self.give_up, round_trip });
         }
@@ -184,7 +184,7 @@ impl Physics {
     /// Nanoseconds after which a frame is sent again for the first time.
     pub(super) fn first_resend(&self) -> u64 {
         match self.resend_after {
-            0 => (self.latency + self.jitter).saturating_mul(4).max(10_000),
+            0 => self.latency.saturating_add(self.jitter).saturating_mul(4).max(10_000),
             given => given,
         }
     }

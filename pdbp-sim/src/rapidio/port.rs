@@ -206,7 +206,8 @@ impl Output {
         let priority = self.filled.iter().rposition(|filled| *filled != 0)?;
         if let Some(room) = self.room {
             // A lower priority would need even more free buffers.
-            self.room = Some(room.checked_sub(1).filter(|_| room + priority as u8 > HIGHEST)?);
+            self.room =
+                Some(room.checked_sub(1).filter(|_| u16::from(room) + priority as u16 > u16::from(HIGHEST))?);
         }
         let filled = self.filled[priority];
         let queues = &mut self.queues[priority * self.inputs..(priority + 1) * self.inputs];

@@ -208,9 +208,10 @@ impl World {
     fn state(&self, i: usize) -> String {
         let Some(r) = self.hosts[i].replica.as_ref() else { return format!("node {i} does not run") };
         let which = |is: &dyn Fn(usize) -> bool| (0..self.plan.nodes).filter(|n| is(*n)).collect::<Vec<_>>();
-        let members = which(&|n| r.peers[n].member);
-        let ended = which(&|n| r.peers[n].ended);
-        let linked = which(&|n| r.peers[n].linked);
+        let peer = |n: usize| r.peers.get(n);
+        let members = which(&|n| peer(n).is_some_and(|p| p.member));
+        let ended = which(&|n| peer(n).is_some_and(|p| p.ended));
+        let linked = which(&|n| peer(n).is_some_and(|p| p.linked));
         format!(
             "node {i}: {:?} {:?} of {:?} in {:?}, {:?}, log {:?} to {:?}, committed {}, stable {}, members {members:?}, ended {ended:?}, linked {linked:?}",
             r.stage,
@@ -340,6 +341,9 @@ impl World {
             let other = *self.primaries.entry(replica.epoch().0).or_insert(this);
             if other != this {
                 wrong = Some(format!("nodes {this:?} and {other:?} are primary in {:?}", replica.epoch()));
+            }
+            if self.plan.reach == Reach::Masters && this.0 >= self.plan.masters {
+                wrong = Some(format!("node {} is primary, and reaches masters only", this.0));
             }
         }
         if !matches!(replica.stage, Stage::Following | Stage::Member) || applied < self.hosts[i].compared {

@@ -13,6 +13,14 @@ fn a_node_that_starts_again_can_be_sent_to_before_it_sends() {
     assert_eq!(report.unwrap_or_else(|e| panic!("{e}")).delivered, 1);
 }
 
+#[test]
+fn links_that_are_never_given_up_bear_a_partition() {
+    let traffic = Traffic::uniform().rate(5_000);
+    let scenario = Scenario::new(3).give_up(u64::MAX).traffic(traffic).at(ms(1), Fault::partition([&[1]]));
+    let report = scenario.at(ms(4), Fault::heal()).run(ms(6)).unwrap_or_else(|e| panic!("{e}"));
+    assert!(report.delivered == report.sent && report.links.restored == 0, "{report}");
+}
+
 /// With one block for control messages, those to the first peers used it all the time, and the credit of the last peers was never
 /// sent.
 #[test]

@@ -15,7 +15,7 @@ use crate::rapidio::{PortTime, Timing, Topology, Tree};
 const TIMINGS: [Timing; 4] = [
     Timing::PAPER,
     Timing::SRIO,
-    Timing { window: 64, ..Timing::PAPER },
+    Timing { window: 64, buffers: u8::MAX, ..Timing::PAPER },
     Timing {
         port: PortTime::Bytes(40),
         operate: 31,
