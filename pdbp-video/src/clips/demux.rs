@@ -28,10 +28,11 @@ pub fn is_mp4(data: &[u8]) -> bool {
 /// The types of the boxes of a file, in order, and whether each ends within `data`, as all but the last do (ISO/IEC 14496-12 §4.2).
 pub(super) fn boxes(mut data: &[u8]) -> impl Iterator<Item = (&[u8], bool)> {
     core::iter::from_fn(move || {
-        let length = match u32::from_be_bytes(*data.first_chunk()?) {
-            0 => Some(data.len() as u64), // to the end of the file
-            1 => data.get(8..16).and_then(|long| long.try_into().ok()).map(u64::from_be_bytes),
-            length => Some(length.into()),
+        data.first()?;
+        let length = match data.first_chunk().map(|short| u32::from_be_bytes(*short)) {
+            Some(0) => Some(data.len() as u64), // to the end of the file
+            Some(1) => data.get(8..16).and_then(|long| long.try_into().ok()).map(u64::from_be_bytes),
+            length => length.map(u64::from),
         };
         let length = length.filter(|length| *length >= 8).and_then(|length| usize::try_from(length).ok());
         let rest = length.and_then(|length| data.get(length..));

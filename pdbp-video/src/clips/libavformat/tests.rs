@@ -178,5 +178,6 @@ fn a_file_that_ends_too_early_is_known_by_its_head() {
     }
     let boxes = [&[0, 0, 0, 8][..], b"ftyp", &[0, 0, 0, 1], b"mdat", &17u64.to_be_bytes(), &[0]].concat();
     assert!(!is_cut_off(&boxes) && is_cut_off(&boxes[..24]) && is_cut_off(&boxes[..20]));
+    assert!(is_cut_off(&boxes[..10]), "within the length of a box");
     assert!(!is_cut_off(&[&[0, 0, 0, 8][..], b"free", &[0, 0, 0, 0], b"mdat", &[1]].concat()));
 }
