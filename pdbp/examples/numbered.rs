@@ -7,12 +7,13 @@
 //! ```
 //!
 //! `numbered OWN OTHER SECONDS LENGTH` registers the part OWN on the last node of this process and sends messages of LENGTH bytes
-//! to OTHER for SECONDS (0: only receives). OWN and OTHER may be lists of equal length, separated by commas: each pair has its own
-//! thread. SECONDS may be `9+1000000`: at least 9 seconds and at least a million messages. Further arguments: `text` sends text
-//! instead of random bytes; `stream` adds, for each pair, a stream of numbers each way, from the part OWN-out to OTHER-in.
+//! to OTHER for SECONDS from the first arrival on (0: only receives). OWN and OTHER may be lists of equal length, separated by
+//! commas: each pair has its own thread. SECONDS may be `9+1000000`: at least 9 seconds and at least a million messages. Further
+//! arguments: `text` sends text instead of random bytes; `stream` adds, for each pair, a stream of numbers each way, from the part
+//! OWN-out to OTHER-in.
 //!
 //! It fails if anything is lost, duplicated, altered or out of order. It reports how much was received, the rate, and the longest
-//! pause between two messages, with the time of day at which that pause ended. Once messages have arrived, it creates the file
+//! pause between two messages, with the time of day at which that pause ended. When something first arrives, it creates the file
 //! named by the variable BEGAN.
 
 use std::error::Error;
@@ -78,8 +79,9 @@ impl Amount {
         Ok(Self { time: Duration::from_secs(seconds.parse()?), least: least.parse()? })
     }
 
-    fn is_over(&self, began: Instant, sent: u64) -> bool {
-        sent >= self.least && began.elapsed() >= self.time
+    /// `began`: nothing before there is a time to count from.
+    fn is_over(&self, began: Option<Instant>, sent: u64) -> bool {
+        sent >= self.least && began.map_or(Duration::ZERO, |began| began.elapsed()) >= self.time
     }
 }
 
@@ -87,7 +89,7 @@ impl Amount {
 fn talk(node: &Node, own: &str, other: &str, body: &[u8], amount: &Amount) -> Result<(), Failed> {
     let part = node.register(own, PartKind::Cpu)?;
     let to = part.find(other, SOON)?;
-    let mut talk = Talk { part: &part, to, body, sent: 0, received: Received::default() };
+    let mut talk = Talk { part: &part, to, body, sent: 0, heard: None, received: Received::default() };
     talk.run(amount)?;
     println!("{own}: {} sent; {}", talk.sent, talk.received);
     Ok(())
@@ -98,7 +100,7 @@ fn write(node: &Node, own: &str, other: &str, amount: &Amount) -> Result<(), Fai
     let part = node.register(&format!("{own}-out"), PartKind::Cpu)?;
     let to = part.find(&other.replacen('@', "-in@", 1), SOON)?;
     let mut stream = part.open_stream(to)?;
-    let (began, mut written) = (Instant::now(), 0);
+    let (began, mut written) = (Some(Instant::now()), 0);
     while !amount.is_over(began, written) {
         let numbers: Vec<u8> = (written..written + NUMBERS).flat_map(u64::to_le_bytes).collect();
         stream.write_all(&numbers)?;
@@ -135,6 +137,8 @@ struct Talk<'p> {
     to: Target,
     body: &'p [u8],
     sent: u64,
+    /// When something first arrived.
+    heard: Option<Instant>,
     received: Received,
 }
 
@@ -151,11 +155,10 @@ struct Received {
 
 impl Talk<'_> {
     fn run(&mut self, amount: &Amount) -> Result<(), Failed> {
-        let began = Instant::now();
         let (mut said, mut expected, mut told, mut got) = (false, None, false, false);
         while !(told && got) {
-            while !amount.is_over(began, self.sent) && self.send_next()? {}
-            if !said && amount.is_over(began, self.sent) {
+            while !amount.is_over(self.heard, self.sent) && self.send_next()? {}
+            if !said && amount.is_over(self.heard, self.sent) {
                 self.part.flush();
                 said = self.tell(ALL)?;
             }
@@ -163,6 +166,7 @@ impl Talk<'_> {
             // The code below finds out what ended the wait.
             let _ = self.part.wait(interest, Duration::from_millis(20));
             while let Some(message) = self.part.try_recv() {
+                self.hear()?;
                 match (message.is_command(), message.command()) {
                     (false, _) => self.received.take(&message, self.body)?,
                     (true, ALL) => expected = message.value::<u64>(),
@@ -172,6 +176,16 @@ impl Talk<'_> {
             }
             if said && !told && expected == Some(self.received.count) {
                 told = self.tell(GOT)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self) -> Result<(), Failed> {
+        if self.heard.is_none() {
+            self.heard = Some(Instant::now());
+            if let Some(file) = std::env::var_os("BEGAN") {
+                std::fs::write(file, "")?;
             }
         }
         Ok(())
@@ -220,12 +234,7 @@ impl Received {
             self.pause = pause;
             self.ended = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
         }
-        if self.first.is_none() {
-            self.first = Some(now);
-            if let Some(file) = std::env::var_os("BEGAN") {
-                std::fs::write(file, "")?;
-            }
-        }
+        self.first.get_or_insert(now);
         self.last = Some(now);
         self.count += 1;
         self.bytes += message.len() as u64;
