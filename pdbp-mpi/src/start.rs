@@ -85,7 +85,8 @@ impl Mpi {
     /// exits. Collective: returns when all processes have called it.
     ///
     /// # Errors
-    /// See [`StartError`]. When one process fails, all do.
+    /// See [`StartError`]. When one process fails, all do, except that the others wait for one that has no usable MPI: the launcher has to end
+    /// the job.
     pub fn start(options: &Options) -> Result<(Self, MpiMemory), StartError> {
         let gate = process::begin(&options.library, options.threads)?;
         check_launcher(&gate)?;
@@ -318,7 +319,10 @@ fn in_window(gate: &Gate, host: Comm, layout: Layout) -> Result<Backing, Displac
     // Left to find out by itself, MPI may hang, or map pages that do not exist.
     let bytes = host.gather(gate, layout.bytes() as u64).map_err(nothing)?;
     let wanted = bytes.into_iter().fold(0u64, u64::saturating_add);
-    if free_shared_memory().is_some_and(|free| wanted > free) {
+    // What is free changes in the meantime, and one that did not allocate would leave the others waiting in MPI.
+    let mut free = [free_shared_memory().unwrap_or(u64::MAX)];
+    host.least(gate, &mut free).map_err(nothing)?;
+    if wanted > free[0] {
         return Err((failed(None), Backing::Nothing));
     }
     let window = Window::allocate(gate, host, layout.bytes());

@@ -113,6 +113,7 @@ const JOBS: &[Job] = &[
     well("single_thread_support_is_an_error", &[2], starting::single),
     well("ranks_that_disagree_are_told", &[3], starting::disagree),
     well("memory_that_cannot_be_had_is_an_error_everywhere", &[3], starting::memory),
+    well("memory_that_one_rank_lacks_is_an_error_everywhere", &[3], starting::little_memory_on_one),
     well("a_window_that_cannot_be_mapped_twice_is_an_error", &[2], starting::mappings),
     well("a_finalised_mpi_is_an_error", &[2], starting::finalised),
     well("the_mpi_of_another_launcher_is_an_error", &[2], starting::other_launcher),

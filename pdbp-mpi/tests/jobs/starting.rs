@@ -87,6 +87,36 @@ pub(crate) fn memory() -> Result<(), String> {
     Ok(())
 }
 
+/// As happens when what is free changes between the looks of two ranks: here one has a file system of its own for shared memory.
+pub(crate) fn little_memory_on_one() -> Result<(), String> {
+    let (rank, _) = launch::place().ok_or("not started by a launcher")?;
+    let start = || Mpi::start(&Options::new(1 << 20, 4096));
+    // First, MPI allocates what it needs itself.
+    drop(start().map_err(|e| e.to_string())?);
+    // SAFETY: affects only which file systems this process sees.
+    let own = unsafe { libc::unshare(libc::CLONE_NEWNS) } == 0;
+    if !own || !mount(c"none", c"/", libc::MS_REC | libc::MS_PRIVATE, c"") {
+        println!("this user may not mount file systems");
+        return Ok(());
+    }
+    if rank == 1 {
+        assert!(mount(c"tmpfs", c"/dev/shm", 0, c"size=64k"), "{}", std::io::Error::last_os_error());
+    }
+    let error = start().err();
+    assert!(matches!(error, Some(StartError::Memory { shared: true, cause: None, .. })), "{error:?}");
+    if rank == 1 {
+        // SAFETY: a path that ends with a null byte.
+        assert_eq!(unsafe { libc::umount(c"/dev/shm".as_ptr()) }, 0, "{}", std::io::Error::last_os_error());
+    }
+    node(&builder().start().unwrap()).barrier(SOON).unwrap();
+    Ok(())
+}
+
+fn mount(kind: &CStr, at: &CStr, flags: libc::c_ulong, options: &CStr) -> bool {
+    // SAFETY: strings that end with null bytes; affects only which file systems this process sees.
+    unsafe { libc::mount(kind.as_ptr(), at.as_ptr(), kind.as_ptr(), flags, options.as_ptr().cast()) == 0 }
+}
+
 pub(crate) fn finalised() -> Result<(), String> {
     drop(Program::start(Threads::Multiple)?);
     let what = message(builder().start());
