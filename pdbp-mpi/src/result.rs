@@ -372,7 +372,7 @@ unsafe fn bytes_of(mpi: &Loaded, status: *const c_void) -> Result<Option<usize>,
 }
 
 impl Window {
-    /// Allocates `bytes` bytes of zeros for this process in memory that all processes of `comm` can reach. Collective.
+    /// Allocates `bytes` bytes, with any contents, for this process in memory that all processes of `comm` can reach. Collective.
     pub(crate) fn allocate(gate: &Gate, comm: Comm, bytes: usize) -> Result<Self, MpiError> {
         let mpi = gate.mpi();
         let mut info = apart(gate)?;

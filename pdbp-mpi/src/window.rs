@@ -155,8 +155,8 @@ impl Direction {
     }
 }
 
-// All parts are made by `Region::part` and `Region::own`: a part's bytes are mapped, and zero or written by this module, for as long as the
-// region that the part borrows. Only atomics access what lies before the blocks, in every process of the host (see the crate's documentation:
+// All parts are made by `Region::part` and `Region::own`: a part's bytes are mapped, and so initialised, for as long as the region that the
+// part borrows. Only atomics access what lies before the blocks, in every process of the host (see the crate's documentation:
 // peers on a host are trusted with that), except by readers of a block whose copy lies in a slot, where nothing is written in the meantime.
 impl<'a> Part<'a> {
     /// `count` words from byte `at` on.
@@ -302,8 +302,11 @@ impl<'a> Part<'a> {
             && self.header(AT_BLOCKS).load(Ordering::Relaxed) == self.layout.blocks_at() as u64
     }
 
-    /// Writes the header. The rings are zero already.
+    /// Clears all but the blocks, and writes the header. MPI does not promise zeros: the memory may be that of an earlier domain.
     fn set_up(&self) {
+        self.words(0, self.layout.blocks_at() / WORD)
+            .iter()
+            .for_each(|word| word.store(0, Ordering::Relaxed));
         let own = Identity::own();
         self.header(AT_PROCESS).store(u64::from(own.number), Ordering::Relaxed);
         self.header(AT_NAMESPACE).store(own.namespace, Ordering::Relaxed);
@@ -471,8 +474,8 @@ impl std::fmt::Debug for MpiMemory {
     }
 }
 
-// SAFETY: zeroed memory on a page boundary, mapped until the region is gone and all processes of the host have agreed to free it; `Mpi::start`
-// makes one value per region, whose parts have no byte in common, and peers only read blocks that were sent to them.
+// SAFETY: mapped, and so initialised, memory on a page boundary, until the region is gone and all processes of the host have agreed to free it;
+// `Mpi::start` makes one value per region, whose parts have no byte in common, and peers only read blocks that were sent to them.
 unsafe impl BlockMemory for MpiMemory {
     fn base(&self) -> NonNull<u8> {
         self.blocks

@@ -139,6 +139,19 @@ fn memory_that_is_too_short_for_its_parts_is_refused() {
     }
 }
 
+/// MPI may give the memory of an earlier domain, whose places would be taken for blocks that were sent.
+#[test]
+fn in_memory_of_an_earlier_domain_rings_and_goodbyes_are_empty() {
+    let memory = HeapMemory::new(LAYOUT.bytes()).unwrap();
+    // SAFETY: the memory was just made, and nothing else uses it.
+    unsafe { memory.base().write_bytes(0xff, memory.len()) };
+    let region = Region::new(Backing::Heap(memory), LAYOUT, 0, Serial::NONE, Vec::new()).ok().unwrap();
+    let part = region.own();
+    assert!(part.is_set_up() && !part.is_gone());
+    let after_header = part.words(BELL * LINE, (LAYOUT.blocks_at() - BELL * LINE) / WORD);
+    assert!(after_header.iter().all(|word| word.load(Ordering::Relaxed) == 0));
+}
+
 /// Transports keep rings; these need no separate reference to the region.
 #[test]
 fn the_words_of_a_ring_stay_when_all_else_of_the_region_is_gone() {
