@@ -353,7 +353,7 @@ impl Transfers {
 impl Drop for Transfers {
     /// Waits until everything sent has left, at most as long as links linger. What is still in flight then keeps its memory for ever.
     fn drop(&mut self) {
-        let until = Instant::now() + self.linger;
+        let began = Instant::now();
         let mut cancelled = false;
         while self.pending.load(Ordering::Relaxed) > 0 {
             let Some(mut gate) = process::enter() else { break };
@@ -362,7 +362,7 @@ impl Drop for Transfers {
                 cancelled = true;
             }
             let finished = self.test(&gate);
-            let ends = !self.sends() || Instant::now() >= until;
+            let ends = !self.sends() || began.elapsed() >= self.linger;
             if ends {
                 let requests = std::mem::take(&mut lock(&self.state).requests);
                 gate.keep_requests(self.serial, requests);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{ADDRESSES, Offer};
 
+#[derive(Default)]
 pub(crate) struct Lifelines;
 
 impl Lifelines {

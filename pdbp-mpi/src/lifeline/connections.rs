@@ -82,6 +82,7 @@ struct Peer {
 }
 
 /// The connections of this process.
+#[derive(Default)]
 pub(crate) struct Lifelines {
     secret: u64,
     listener: Option<TcpListener>,

@@ -136,6 +136,15 @@ impl RemoteLinks {
         }
     }
 
+    /// Keeps for ever the buffers outside the region of requests that may still be incomplete.
+    fn keep_scraps(&mut self) {
+        for usage in std::mem::take(&mut self.uses) {
+            if let Use::Scrap(_, scrap) = usage {
+                std::mem::forget(scrap);
+            }
+        }
+    }
+
     /// Hands the incomplete requests to the process.
     fn give_up(&mut self, mut gate: Gate) {
         for (usage, request) in self.uses.iter().zip(&mut self.requests) {
@@ -145,12 +154,7 @@ impl RemoteLinks {
             }
         }
         self.test(&gate, &mut Ready::new());
-        // Buffers outside the region must then stay for ever.
-        for usage in std::mem::take(&mut self.uses) {
-            if let Use::Scrap(_, scrap) = usage {
-                std::mem::forget(scrap);
-            }
-        }
+        self.keep_scraps();
         gate.keep_requests(self.serial, std::mem::take(&mut self.requests));
     }
 }
@@ -181,7 +185,7 @@ impl Drop for RemoteLinks {
     /// Lingers until all peers have what was sent to them and everything they sent has arrived, at most for the configured time.
     /// Requests that are still incomplete then are kept until they complete (see [`process`]).
     fn drop(&mut self) {
-        let until = Instant::now() + self.linger;
+        let began = Instant::now();
         if let Some(gate) = process::enter() {
             self.leave(&gate);
         }
@@ -189,13 +193,15 @@ impl Drop for RemoteLinks {
         loop {
             // Entered anew in each round: other domains of this process must make progress too.
             let Some(gate) = process::enter() else {
-                // MPI is finalised: it will not touch the blocks, and must not be called.
-                return;
+                // MPI is finalised, or being finalised: it must not be called, and may still write what arrives.
+                self.keep_scraps();
+                return self.watch.keep_lifelines();
             };
             let drained = self.drain(&gate);
-            if drained || Instant::now() >= until {
+            if drained || began.elapsed() >= self.linger {
                 if !drained {
                     self.record_deaths();
+                    self.watch.keep_lifelines();
                 }
                 self.give_up(gate);
                 return;

@@ -30,6 +30,11 @@ impl Watch {
         Self { lifelines, cut: Vec::new(), polls: 0, last_check: Instant::now() }
     }
 
+    /// Keeps the connections until this process ends: peers that have not had its goodbye would take their end for its death.
+    pub(super) fn keep_lifelines(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.lifelines));
+    }
+
     /// Whether the next check is due.
     pub(super) fn is_due(&mut self) -> bool {
         self.polls = (self.polls + 1) % PROBE_POLLS;

@@ -278,6 +278,35 @@ fn keep_a_block(dies: bool) -> Result<(), String> {
     Ok(())
 }
 
+/// A node leaves, without lingering, while its peer on another host is not polling. The end of the connection by which that peer watches it would
+/// count as its death if no goodbye were there by then.
+pub(crate) fn left_unheard() -> Result<(), String> {
+    let (me, _) = launch::place().ok_or("not started by a launcher")?;
+    let mut options = Options::new(1 << 20, 256);
+    (options.hosts, options.linger) = (Hosts::Apart, Duration::ZERO);
+    let (mut end, memory) = Mpi::start(&options).map_err(|e| e.to_string())?;
+    if me == ENDS {
+        let before = sockets();
+        drop((end, memory));
+        let after = sockets();
+        launch::give_sign("it has left");
+        assert!(after >= before, "of {before} sockets {after} are left");
+        return Ok(());
+    }
+    launch::wait_for_sign("it has left");
+    match next(&mut end) {
+        Completion::PeerFailed { cause: None, .. } => Ok(()),
+        other => Err(format!("{other:?}")),
+    }
+}
+
+/// Sockets of this process.
+fn sockets() -> usize {
+    let all = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let is_socket = |path: &std::path::PathBuf| path.to_string_lossy().starts_with("socket:");
+    all.filter_map(|entry| std::fs::read_link(entry.path()).ok()).filter(is_socket).count()
+}
+
 fn next(end: &mut Mpi) -> Completion<MpiError> {
     let since = Instant::now();
     loop {

@@ -1,7 +1,7 @@
 //! Clusters that come and go.
 
 use std::ptr::NonNull;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pdbp::{Builder, Cluster, Progress, SendError};
 use pdbp_core::id::NodeId;
@@ -61,6 +61,8 @@ fn domains(hosts: Hosts) -> Result<(), String> {
     const BYTES: usize = 4 << 20;
     let mut options = Options::new(BYTES, 4096);
     options.hosts = hosts;
+    // The peers leave, too, so that nobody waits that long.
+    options.linger = Duration::MAX;
     let start = || {
         let (end, memory) = Mpi::start(&options).unwrap();
         // Written to, so that memory that is not freed shows.
@@ -198,7 +200,7 @@ pub(crate) fn forked_child() -> Result<(), String> {
     // SAFETY: `child` is a child of this process, and `status` can be written.
     while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
         assert!(since.elapsed() < SOON, "the child hangs");
-        std::thread::sleep(std::time::Duration::from_millis(1));
+        std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(status, 0);
     let here = part(&node(&cluster), "all");

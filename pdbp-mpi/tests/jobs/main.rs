@@ -107,6 +107,7 @@ const JOBS: &[Job] = &[
     without_one_killed("a_rank_is_killed_that_nobody_sends_to", &[3], endings::killed_in_silence),
     without_one_killed("a_rank_is_killed_and_another_hears_of_it", &[3], endings::killed_by_hearsay),
     well("more_arrives_from_a_node_that_leaves_than_was_posted", &[2], endings::more_than_was_posted),
+    well("a_node_that_leaves_unheard_is_not_taken_for_dead", &[2], endings::left_unheard),
     well("a_block_that_is_read_outlives_its_transport", &[2], endings::kept_block),
     without_one_killed("a_block_comes_back_when_its_reader_has_died", &[2], endings::kept_block_killed),
     well("too_little_thread_support_is_an_error", &[2], starting::threads),
