@@ -25,7 +25,9 @@ impl fmt::Display for MpiError {
 
 impl Error for MpiError {}
 
-/// Why a process could not join a domain over MPI. All processes of the communicator fail together, each with its own reason.
+/// Why a process could not join a domain over MPI. All processes of the communicator fail together, each with its own reason, once each has a
+/// usable MPI: the others wait for one that has none ([`Library`](Self::Library), [`Finalised`](Self::Finalised),
+/// [`NotInitialised`](Self::NotInitialised), [`Threads`](Self::Threads)).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum StartError {

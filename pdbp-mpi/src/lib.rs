@@ -47,12 +47,13 @@
 //!   blocks it has sent. Peers take those blocks, get their own back and report the node failed. The transport lingers until its peers have
 //!   taken what it sent and it has received what they sent, at most for [`Options::linger`]. Blocks that are still being read in its process are
 //!   not returned until that process has ended.
-//! * **Deaths.** The death of a process on the same host is noticed within some 20 ms, through a descriptor of the operating system. A process
-//!   in another PID namespace, or on a system without such descriptors, is not watched: its links hang until leases, if set, or the launcher end
-//!   them. The death of a process on another *host* is noticed through a TCP connection between the two processes (`lifeline`, on Linux): the
-//!   link ends once the connection has closed and nothing sent earlier has arrived for a second. If no connection can be made (a firewall
-//!   between hosts, no IPv4), or the ranks are more than 128 apart, a death is noticed only when MPI reports an error; some MPI libraries end
-//!   the job instead, or never report one.
+//! * **Deaths.** The death of a process on the same host is noticed within some 20 ms by a node that is polled all the time, and within half a
+//!   second by one whose threads sleep, through a descriptor of the operating system. A process in another PID namespace, or on a system
+//!   without such descriptors, is not watched: its links hang until leases, if set, or the launcher end them. The death of a process on
+//!   another *host* is noticed through a TCP connection between the two processes (`lifeline`, on Linux): the link ends once the connection
+//!   has closed and nothing sent earlier has arrived for a second. If no connection can be made (a firewall between hosts, no IPv4), or the
+//!   ranks are more than 128 apart, a death is noticed only when MPI reports an error; some MPI libraries end the job instead, or never report
+//!   one.
 //! * **Memory in use by MPI.** The type system keeps a block that is in a request from being used elsewhere. When a domain's transport, engine
 //!   and readers are gone, its remains are freed at the next collective call, so no process waits for a peer; requests that cannot be completed
 //!   keep their memory.
