@@ -63,7 +63,7 @@ def test_two_processes_over_sockets():
 
 LEAVING = """
 import pypdbp
-with pypdbp.start(timeout_ms=60_000) as cluster:
+with pypdbp.start(timeout_ms=60_000, lease_ms=0) as cluster:
     part = cluster.node.register("leaves")
     part.send(part.find("stays@node0", timeout=60), b"the last")
     part.flush()
@@ -74,7 +74,7 @@ with pypdbp.start(timeout_ms=60_000) as cluster:
 def test_a_loop_that_never_waits_learns_that_nobody_is_left():
     address = free_address()
     leaving = python(LEAVING, PDBP_JOIN=address)
-    with pypdbp.start(nodes=2, listen=address, timeout_ms=60_000) as cluster:
+    with pypdbp.start(nodes=2, listen=address, timeout_ms=60_000, lease_ms=0) as cluster:
         part, received = cluster.node.register("stays"), []
         for receive in part.recv, part.recv_batch:
             with pytest.raises(pypdbp.PeerFailed) as raised:
