@@ -100,15 +100,17 @@ def test_ctrl_c_ends_a_start_that_waits_for_other_processes():
 
 
 def test_ctrl_c_ends_a_wait_for_an_event(cluster):
-    main, watch = threading.main_thread().ident, cluster.node.watch()
+    main, watch, begun = threading.main_thread().ident, cluster.node.watch(), threading.Event()
 
     def interrupt():
         # That this thread runs shows that the GIL is free. Whenever the signal comes, nobody waits for a minute.
+        begun.wait()
         time.sleep(0.2)
         signal.pthread_kill(main, signal.SIGINT)
 
+    interrupting = Thread(interrupt)
     with pytest.raises(KeyboardInterrupt):
-        interrupting = Thread(interrupt)
+        begun.set()
         while True:
             watch.next(SOON)
     interrupting.join()

@@ -75,13 +75,17 @@ pub(crate) fn place() -> Option<(usize, usize)> {
     open.or_else(|| number("PMI_RANK").zip(number("PMI_SIZE")))
 }
 
-/// Runs a job. If it failed, returns what it printed. Once more if the launcher itself was killed by SIGPIPE: that of MPICH is, once in
-/// several hundred runs on busy processors, if the ranks end at once.
+/// Runs a job. If it failed, returns what it printed. Again, at most twice, if the launcher itself was killed by SIGPIPE: that of MPICH
+/// is, once in several hundred runs on busy processors, if the ranks end at once.
 pub(crate) fn run(job: &Job, ranks: usize) -> Result<(), String> {
-    match run_once(job, ranks) {
-        Err(what) if what.contains("ended with signal: 13") => run_once(job, ranks),
-        outcome => outcome,
+    let mut outcome = run_once(job, ranks);
+    for _ in 0..2 {
+        match &outcome {
+            Err(what) if what.contains("ended with signal: 13") => outcome = run_once(job, ranks),
+            _ => break,
+        }
     }
+    outcome
 }
 
 fn run_once(job: &Job, ranks: usize) -> Result<(), String> {
