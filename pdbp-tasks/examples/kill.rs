@@ -194,12 +194,15 @@ fn test(kills: u64, folder: &Path) -> Result<(), Failed> {
     let host = Ipv4Addr::new(127, 64 | high & 63, low, 1);
     let address = TcpListener::bind((host, 0))?.local_addr()?.to_string();
     let mut processes = Processes { folder: folder.to_owned(), address, list: Vec::new() };
-    let pool = processes.start("pool", 0)?;
-    processes.list.push(pool);
+    let mut pool = processes.start("pool", 0)?;
     // The pool creates the token file that the others read.
     while !folder.join("token").exists() {
+        if let Some(status) = pool.child.try_wait()? {
+            return Err(format!("the pool has ended with {status}").into());
+        }
         thread::sleep(Duration::from_millis(5));
     }
+    processes.list.push(pool);
     for number in 1..=WORKERS {
         let worker = processes.start("work", number)?;
         processes.list.push(worker);

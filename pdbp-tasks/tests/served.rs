@@ -343,8 +343,11 @@ fn processes_that_are_idle_or_at_their_time_go_and_outputs_are_followed_into_fil
     let follow = ["output", &place.address, "0", "--follow", "--to", "out-{}.txt"];
     let mut follow = Running(place.command(&[&follow[..], &token].concat()).spawn().unwrap());
     // The processes leave in the middle of the second command, which then runs elsewhere.
+    // On a slow machine, joining may take longer than the first times.
+    let mut seconds = 1;
     until("a task has begun", || {
-        let until = ["work", &place.address, "--slots", "1", "--until", "1s"];
+        let until = ["work", &place.address, "--slots", "1", "--until", &format!("{seconds}s")];
+        seconds *= 2;
         let gone = place.command(&[&until[..], &token[..2]].concat()).output().unwrap();
         assert!(gone.status.success(), "{gone:?}");
         place.folder.path().join("begun").exists()
