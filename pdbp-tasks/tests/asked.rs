@@ -65,18 +65,7 @@ fn who_is_interrupted_before_the_pool_has_answered_hears_that_a_job_may_be_open(
     let builder = Builder::new().token_file(token).nodes(3).listen(place.address.clone()).found(true);
     let cluster = builder.lease(Duration::from_secs(60)).start().unwrap();
     let part = cluster.nodes()[0].register("tasks", PartKind::Cpu).unwrap();
-    let submit = [
-        "submit",
-        &place.address,
-        "--token-file",
-        "token",
-        "--patience",
-        "60s",
-        "--array",
-        "1-9",
-        "--name",
-        "nine",
-    ];
+    let submit = ["submit", &place.address, "--token-file", "token", "--array", "1-9", "--name", "nine"];
     let mut submit = place.command(&[&submit[..], &["--", "true"]].concat());
     let submit = submit.stderr(Stdio::piped()).spawn().unwrap();
     loop {
