@@ -254,6 +254,7 @@ impl Gateway {
     /// Opens the trunks named in the settings, on the node that carries them: listens before it returns, and dials afterwards.
     pub(crate) fn start(node: &Node, settings: &Settings) -> Result<Option<Self>, StartError> {
         let Some(own) = settings.grid.clone() else { return Ok(None) };
+        let node = &node.uninterrupted();
         let dialled = settings.trunks.iter().map(|trunk| trunk.cluster.clone());
         let common = Arc::new(Common::new(dialled.collect()));
         let first = node.shared.gateway.set(Arc::clone(&common)).is_ok();
@@ -312,8 +313,7 @@ impl Drop for Gateway {
         }
         // Messages given back to parts of other nodes leave before the node does, if those parts read.
         let has_left = |engine: &mut NodeEngine| gate::has_left(engine).then_some(());
-        let patience = self.node.settings().farewell;
-        let _ = self.node.wait_for(patience, "accepted the returned messages", has_left, |_| Vec::new());
+        self.node.wait_uninterrupted(self.node.settings().farewell, has_left);
     }
 }
 

@@ -17,7 +17,6 @@ mod waiting;
 mod watch;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use pdbp_core::Transport as _;
@@ -85,7 +84,7 @@ pub struct Node {
 impl Clone for Node {
     fn clone(&self) -> Self {
         Self {
-            seen: SeenInterrupts::all(&self.shared),
+            seen: self.seen.renewed(&self.shared),
             shared: Arc::clone(&self.shared),
             driver: self.driver.clone(),
             endpoint: self.endpoint.clone(),
@@ -299,14 +298,15 @@ impl Node {
     /// # Errors
     /// [`WaitError::Timeout`] names the nodes that, to this node's knowledge, have not arrived; [`WaitError::Interrupted`].
     pub fn barrier(&self, timeout: Duration) -> Result<(), WaitError> {
+        let began = Instant::now();
         let generation = self.arrive(timeout)?;
         let passed = self.wait_for(
-            timeout,
+            timeout.saturating_sub(began.elapsed()),
             "arrived at the barrier",
             |engine| engine.barrier_passed(generation).then_some(()),
             |engine| engine.barrier_missing(generation).collect(),
         );
-        Ok(passed?)
+        Ok(passed.map_err(|late| late.after(timeout))?)
     }
 
     /// Arrives at the next barrier; in an open cluster, once this node knows which one that is.
@@ -377,33 +377,6 @@ impl Node {
         WaitFailure::Timeout(Timeout { peers, missing, ..timeout })
     }
 
-    /// Ends one waiting call of each part of this node, and of each clone of this handle, with the error `Interrupted`; if none is waiting,
-    /// the next call that would wait. Does not end tasks (`recv_async` and the like): drop them instead. For shutting down threads, and for
-    /// signal handlers: it only increments a counter.
-    ///
-    /// ```
-    /// use pdbp::{Cluster, PartKind, RecvError};
-    ///
-    /// let cluster = Cluster::local(1)?;
-    /// let node = cluster.node(0).unwrap();
-    /// let part = node.register_shared("server", PartKind::Cpu).unwrap();
-    /// let server = std::thread::spawn(move || {
-    ///     let end = loop {
-    ///         match part.recv() {
-    ///             Ok(message) => part.send(message.source(), &message).unwrap(),
-    ///             Err(error) => break error,
-    ///         }
-    ///     };
-    ///     assert_eq!(end, RecvError::Interrupted);
-    /// });
-    /// node.interrupt();
-    /// server.join().unwrap();
-    /// # Ok::<(), pdbp::StartError>(())
-    /// ```
-    pub fn interrupt(&self) {
-        self.shared.interrupts.fetch_add(1, Ordering::Relaxed);
-    }
-
     /// Waits until `done` returns a value, while all nodes of this process make progress.
     pub(crate) fn wait_for<R>(
         &self,
@@ -439,6 +412,8 @@ impl Node {
             shared.help_siblings();
             if worked == 0 {
                 pause(&mut waiter);
+            } else {
+                waiter.check_node_interrupts(shared, &self.seen);
             }
         }
     }

@@ -215,6 +215,8 @@ pub(crate) struct Sink<'a> {
     /// The pipe of the polling part, which checks the pipe next.
     pub(super) own: Option<&'a Pipe>,
     pub(super) flush_wanted: bool,
+    /// Whether the master has answered a request.
+    pub(super) has_answer: bool,
 }
 
 impl PrivatePipes for Sink<'_> {
@@ -243,6 +245,7 @@ impl PrivatePipes for Sink<'_> {
                 return;
             }
             Event::Changed { .. } => {
+                self.has_answer = true;
                 self.shared.wake_all_readers();
                 return;
             }
@@ -271,7 +274,11 @@ impl PrivatePipes for Sink<'_> {
     }
 }
 
-impl Sink<'_> {
+impl<'a> Sink<'a> {
+    pub(super) fn new(shared: &'a Shared, own: Option<&'a Pipe>) -> Self {
+        Self { shared, own, flush_wanted: false, has_answer: false }
+    }
+
     /// Notifies all pipes that nothing more comes from a node, nor from the nodes behind it if it is a relay.
     fn failed(&self, node: NodeId) {
         let (settings, me) = (&self.shared.settings, self.shared.id);

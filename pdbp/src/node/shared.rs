@@ -28,7 +28,7 @@ use super::watch::Events;
 use super::{Backend, Memory, backend};
 use crate::config::{ConfigError, Progress, Settings};
 use crate::monitor::Monitor;
-use crate::part::{Lanes, Recurrence, Runs, SharedLanes, Target};
+use crate::part::{self, Lanes, Recurrence, Runs, SharedLanes, Target};
 use crate::sync::{TaskLeader, Tasks};
 use crate::trace::NodeTrace;
 
@@ -348,12 +348,15 @@ impl Shared {
         if engine.has_pending_work() || self.trace.is_some() {
             return self.poll_as(engine, Some(own)).worked;
         }
-        let mut sink = Sink { shared: self, own: own.pipe, flush_wanted: false };
+        let mut sink = Sink::new(self, own.pipe);
         let mut check = || engine.poll_arrivals(&mut sink);
         let worked = (0..ARRIVAL_CHECKS).map(|_| check()).find(|worked| *worked > 0).unwrap_or(0);
         if sink.flush_wanted {
             // The next poll flushes the parts' own blocks.
             self.request_flush(engine);
+        }
+        if sink.has_answer {
+            part::free_dropped(engine, self);
         }
         if worked > 0 {
             self.record_progress();
@@ -382,7 +385,7 @@ impl Shared {
             engine.release_room(room);
         }
         let now = self.now();
-        let mut sink = Sink { shared: self, own: own.and_then(|own| own.pipe), flush_wanted: false };
+        let mut sink = Sink::new(self, own.and_then(|own| own.pipe));
         let mut progress = engine.poll(now, &mut sink);
         let all = sink.flush_wanted;
         if all {
@@ -404,6 +407,9 @@ impl Shared {
             let worked = progress.worked + flushed;
             progress = engine.poll(now, &mut sink);
             progress.worked += worked;
+        }
+        if sink.has_answer {
+            part::free_dropped(engine, self);
         }
         if progress.worked > 0 {
             self.record_progress();

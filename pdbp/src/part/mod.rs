@@ -35,7 +35,7 @@ use pdbp_core::tables::PartKind;
 use pdbp_local::Copier;
 
 use crate::error::{LookupError, RecvError, RegisterError};
-use crate::node::{self, Node, NodeEngine, Pipe, WaitFailure};
+use crate::node::{self, Node, NodeEngine, Pipe};
 use inbox::{Inbox, Source};
 use known::KnownTargets;
 use message::Spare;
@@ -59,7 +59,7 @@ pub use sender::Sender;
 pub use share::{HoldsPart, Local, Share, Shared};
 pub use stream::{Piece, Segment, StreamId, StreamReader, StreamWriter, Streams};
 
-/// How long dropping a part waits until it can be freed.
+/// How long dropping a part waits for room for another request to the master.
 const FREEING: Duration = Duration::from_secs(1);
 
 /// An endpoint of a node, [registered](Node::register) under a name or [attached](Node::attach) without one. It sends to parts of
@@ -128,13 +128,14 @@ impl<S: Share> Part<S> {
         Self::register_within(node, name, kind, node.shared.settings.timeout)
     }
 
-    /// As [`register`](Self::register), with a timeout for each of its two steps.
+    /// As [`register`](Self::register), with a timeout.
     pub(crate) fn register_within(
         node: &Node,
         name: &str,
         kind: PartKind,
         timeout: Duration,
     ) -> Result<Self, RegisterError> {
+        let began = Instant::now();
         let shared = &node.shared;
         // PTA also has rows for monitors, which no setting counts.
         let parts = shared.settings.parts;
@@ -167,7 +168,7 @@ impl<S: Share> Part<S> {
         );
         let (id, pipe) = waited?.map_err(RegisterError::Refused)?;
         let part = Self::new(node, id, name, pipe.as_ref().ok().copied());
-        let confirmed = part.confirmed();
+        let confirmed = part.confirmed(began, timeout);
         pipe.map_err(RegisterError::Pipe).and(confirmed)
     }
 
@@ -181,10 +182,11 @@ impl<S: Share> Part<S> {
     /// See [`Node::attach`].
     pub(crate) fn attach(node: &Node) -> Result<Self, RegisterError> {
         use pdbp_core::engine::RegisterError as Refused;
-        let shared = &node.shared;
+        let (began, shared) = (Instant::now(), &node.shared);
+        let timeout = shared.settings.timeout;
         free_dropped(&mut shared.engine(), shared);
         let waited = node.wait_for(
-            shared.settings.timeout,
+            timeout,
             "confirmed that this node has parts without a name",
             |engine| match engine.attach() {
                 Err(Refused::Busy) => None,
@@ -199,7 +201,7 @@ impl<S: Share> Part<S> {
         })?;
         let part = Self::new(node, id, "", pipe.as_ref().ok().copied());
         pipe.map_err(RegisterError::Pipe)?;
-        if id.is_nameless() { Ok(part) } else { part.confirmed() }
+        if id.is_nameless() { Ok(part) } else { part.confirmed(began, timeout) }
     }
 
     /// Gives a part without a name another number, so that nothing that is on its way to it arrives. `false`: none can be had at once.
@@ -256,16 +258,16 @@ impl<S: Share> Part<S> {
         }
     }
 
-    /// Waits until every node knows the part.
-    fn confirmed(self) -> Result<Self, RegisterError> {
+    /// Waits until every node knows the part, as long as `timeout` after registering it began.
+    fn confirmed(self, began: Instant, timeout: Duration) -> Result<Self, RegisterError> {
         let (shared, local) = (self.shared(), self.id.local());
         let state = self.node.wait_for(
-            shared.settings.timeout,
+            timeout.saturating_sub(began.elapsed()),
             "confirmed the part",
             |engine| Some(engine.local_part(local)).filter(|s| *s != LocalPart::Pending),
             |engine| engine.master().into_iter().collect(),
         );
-        match state? {
+        match state.map_err(|late| late.after(timeout))? {
             LocalPart::Refused => Err(RegisterError::TableFull { parts: shared.settings.parts }),
             _ => Ok(self),
         }
@@ -386,7 +388,7 @@ fn is_internal(name: &str) -> bool {
 }
 
 /// Frees dropped parts that could not be freed in time, as far as that is possible by now.
-fn free_dropped(engine: &mut NodeEngine, shared: &node::Shared) {
+pub(crate) fn free_dropped(engine: &mut NodeEngine, shared: &node::Shared) {
     let mut unfreed = shared.unfreed.lock().unwrap_or_else(PoisonError::into_inner);
     unfreed.retain(|(part, _)| free(engine, shared, *part).is_err());
 }
@@ -434,22 +436,23 @@ impl<S: Share> Drop for Part<S> {
             }
             shared.poll_with(&mut engine);
         }
-        // The master may be busy, or there is none; a part that cannot be freed in this time is freed when the node adds another one.
-        let began = Instant::now();
-        let free_in_time = || {
-            let left = FREEING.saturating_sub(began.elapsed());
-            let missing = "accepted the request to free a part";
-            self.node.wait_for(left, missing, |engine| free(engine, &shared, self.id).ok(), |_| Vec::new())
+        // Freed when the master has answered a request, if it does, or when the node adds a part.
+        let free_later = || {
+            let mut unfreed = shared.unfreed.lock().unwrap_or_else(PoisonError::into_inner);
+            unfreed.push((self.id, self.name.clone()));
         };
-        loop {
-            match free_in_time() {
-                Ok(()) => return,
-                // Not meant for this wait.
-                Err(WaitFailure::Interrupted) => {}
-                Err(WaitFailure::Timeout(_)) => break,
+        let freed = self.node.wait_uninterrupted(FREEING, |engine| {
+            // Of a registration that was given up: it could take any time.
+            let is_pending = engine.local_part(self.id.local()) == LocalPart::Pending;
+            if is_pending {
+                free_later();
+                return Some(());
             }
+            free(engine, &shared, self.id).ok()
+        });
+        if freed.is_none() {
+            free_later();
         }
-        shared.unfreed.lock().unwrap_or_else(PoisonError::into_inner).push((self.id, self.name.clone()));
     }
 }
 
@@ -463,32 +466,4 @@ impl<S: Share> std::fmt::Debug for Part<S> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Cluster;
-
-    /// The master accepts the part when nobody waits for that any more.
-    #[test]
-    fn a_part_that_was_given_up_while_the_master_was_silent_does_not_keep_its_name() {
-        let cluster = Cluster::builder().nodes(2).set("timeout_ms", "300").start().unwrap();
-        let [master, node] = [0, 1].map(|n| cluster.node(n).unwrap());
-        let silent = master.shared.engine();
-        assert!(node.register("part", PartKind::Cpu).is_err());
-        drop(silent);
-        let began = Instant::now();
-        while !node.parts().contains(&"part@node1".to_owned()) {
-            assert!(began.elapsed() < Duration::from_secs(60), "it is never accepted");
-            std::thread::yield_now();
-        }
-        let part = loop {
-            match node.register("part", PartKind::Cpu) {
-                Ok(part) => break part,
-                // The time is short, and the processors may be busy.
-                Err(RegisterError::Timeout(_)) => assert!(began.elapsed() < Duration::from_secs(60)),
-                Err(error) => panic!("{error}"),
-            }
-        };
-        assert_eq!(node.lookup("part@node1").unwrap(), part.id());
-        assert!(node.shared.unfreed.lock().unwrap().is_empty());
-    }
-}
+mod tests;

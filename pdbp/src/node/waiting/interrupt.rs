@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::Waiter;
 use crate::error::Timeout;
-use crate::node::Shared;
+use crate::node::{Node, NodeEngine, Shared};
 
 /// Why a wait has ended.
 #[derive(Debug)]
@@ -16,23 +16,92 @@ pub(crate) enum WaitFailure {
     Interrupted,
 }
 
-/// How many interrupts of its node a part, or a handle of the node, has seen. It guards nothing else, so relaxed ordering is
-/// enough.
-pub(crate) struct SeenInterrupts(AtomicU64);
+impl WaitFailure {
+    /// The failure of a call of several waits, which has waited this long in all if its time is up.
+    pub(crate) fn after(self, waited: Duration) -> Self {
+        match self {
+            Self::Timeout(timeout) => Self::Timeout(Timeout { waited, ..timeout }),
+            Self::Interrupted => Self::Interrupted,
+        }
+    }
+}
+
+/// How many interrupts of its node a part, or a handle of the node, has seen; `None` if interrupts are not meant for it. It guards
+/// nothing else, so relaxed ordering is enough.
+pub(crate) struct SeenInterrupts(Option<AtomicU64>);
 
 impl SeenInterrupts {
     /// Counts all interrupts so far as seen.
     pub(crate) fn all(shared: &Shared) -> Self {
-        Self(AtomicU64::new(shared.interrupts.load(Ordering::Relaxed)))
+        Self(Some(AtomicU64::new(shared.interrupts.load(Ordering::Relaxed))))
+    }
+
+    /// For a clone of the handle.
+    pub(crate) fn renewed(&self, shared: &Shared) -> Self {
+        if self.0.is_some() { Self::all(shared) } else { Self(None) }
     }
 
     /// Whether an unseen interrupt exists; marks one as seen.
     fn take_one(&self, shared: &Shared) -> bool {
-        let (count, seen) = (shared.interrupts.load(Ordering::Relaxed), self.0.load(Ordering::Relaxed));
+        let Some(own) = &self.0 else { return false };
+        let (count, seen) = (shared.interrupts.load(Ordering::Relaxed), own.load(Ordering::Relaxed));
         if count == seen {
             return false;
         }
-        self.0.compare_exchange(seen, seen.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        own.compare_exchange(seen, seen.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}
+
+impl Node {
+    /// Ends one waiting call of each part of this node, and of each clone of this handle, with the error `Interrupted`; if none is waiting,
+    /// the next call that would wait. Does not end tasks (`recv_async` and the like): drop them instead. For shutting down threads, and for
+    /// signal handlers: it only increments a counter.
+    ///
+    /// ```
+    /// use pdbp::{Cluster, PartKind, RecvError};
+    ///
+    /// let cluster = Cluster::local(1)?;
+    /// let node = cluster.node(0).unwrap();
+    /// let part = node.register_shared("server", PartKind::Cpu).unwrap();
+    /// let server = std::thread::spawn(move || {
+    ///     let end = loop {
+    ///         match part.recv() {
+    ///             Ok(message) => part.send(message.source(), &message).unwrap(),
+    ///             Err(error) => break error,
+    ///         }
+    ///     };
+    ///     assert_eq!(end, RecvError::Interrupted);
+    /// });
+    /// node.interrupt();
+    /// server.join().unwrap();
+    /// # Ok::<(), pdbp::StartError>(())
+    /// ```
+    pub fn interrupt(&self) {
+        self.shared.interrupts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A handle for the runtime's own threads: [`interrupt`](Self::interrupt) does not end waits of it, of its clones and of parts
+    /// registered with it.
+    #[cfg(feature = "net")]
+    pub(crate) fn uninterrupted(&self) -> Self {
+        Self { seen: SeenInterrupts(None), ..self.clone() }
+    }
+
+    /// As [`wait_for`](Self::wait_for), for a wait that no interrupt is meant for. Returns `None` if the time is up.
+    pub(crate) fn wait_uninterrupted<R>(
+        &self,
+        timeout: Duration,
+        mut done: impl FnMut(&mut NodeEngine) -> Option<R>,
+    ) -> Option<R> {
+        let began = Instant::now();
+        loop {
+            let left = timeout.saturating_sub(began.elapsed());
+            match self.wait_for(left, "", &mut done, |_| Vec::new()) {
+                Ok(result) => return Some(result),
+                Err(WaitFailure::Interrupted) => {}
+                Err(WaitFailure::Timeout(_)) => return None,
+            }
+        }
     }
 }
 
@@ -133,13 +202,13 @@ fn should_stop(now: Instant) -> bool {
 
 impl Waiter {
     /// Checks whether the wait was interrupted.
-    pub(super) fn check_node_interrupts(&mut self, shared: &Shared, seen: &SeenInterrupts) {
+    pub(crate) fn check_node_interrupts(&mut self, shared: &Shared, seen: &SeenInterrupts) {
         self.interrupted |= seen.take_one(shared);
     }
 
     /// As [`check_node_interrupts`](Self::check_node_interrupts), and calls the thread's own check. Used occasionally, after a pause
     /// that took some time.
-    pub(super) fn check_interrupts(&mut self, shared: &Shared, seen: &SeenInterrupts) {
+    pub(crate) fn check_interrupts(&mut self, shared: &Shared, seen: &SeenInterrupts) {
         self.check_node_interrupts(shared, seen);
         self.interrupted |= should_stop(self.now());
     }
