@@ -62,7 +62,7 @@ pub enum LookupError {
         /// What is missing.
         reason: String,
     },
-    /// This cluster's gateway or the other's has not answered in time.
+    /// This cluster, its gateway or the other's has not answered in time.
     NoAnswer {
         /// The cluster.
         cluster: String,

@@ -6,13 +6,27 @@ use std::time::{Duration, Instant};
 
 use super::gate_of;
 use super::wire::command;
-use crate::error::{LookupError, RecvError, RegisterError};
+use crate::error::{LookupError, RecvError, RegisterError, SendError};
 use crate::node::{Node, NodeEngine, WaitFailure, names};
 use crate::part::{Part, Target};
+use pdbp_core::engine::RegisterError as CoreRegisterError;
 use pdbp_core::tables::PartKind;
 
 /// Interval between questions for a part that does not exist yet.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
+
+/// How long a look-up may take.
+#[derive(Clone, Copy)]
+struct Time {
+    began: Instant,
+    timeout: Duration,
+}
+
+impl Time {
+    fn left(self) -> Duration {
+        self.timeout.saturating_sub(self.began.elapsed())
+    }
+}
 
 /// An address in another cluster.
 pub(crate) struct Remote<'a> {
@@ -37,13 +51,14 @@ impl<'a> Remote<'a> {
 
     /// Waits up to `timeout` for the answer.
     pub(crate) fn lookup_within(&self, node: &Node, timeout: Duration) -> Result<Target, LookupError> {
+        let time = Time { began: Instant::now(), timeout };
         let gate = self.gate(node).ok_or_else(|| self.no_trunk(node))?;
-        self.ask(node, &self.asker(node)?, gate, (Instant::now(), timeout))
+        self.ask(node, &self.asker(node, time)?, gate, time)
     }
 
     /// Repeats the question until the part exists.
     pub(crate) fn find(&self, node: &Node, timeout: Duration) -> Result<Target, LookupError> {
-        let began = Instant::now();
+        let time = Time { began: Instant::now(), timeout };
         // One part for all questions: part ids are reused.
         let mut asker = None;
         loop {
@@ -51,13 +66,13 @@ impl<'a> Remote<'a> {
                 Some(gate) => {
                     let asker = match &mut asker {
                         Some(asker) => asker,
-                        none => none.insert(self.asker(node)?),
+                        none => none.insert(self.asker(node, time)?),
                     };
-                    (self.ask(node, asker, gate, (began, timeout)), true)
+                    (self.ask(node, asker, gate, time), true)
                 }
                 None => (Err(self.no_trunk(node)), false),
             };
-            let left = timeout.saturating_sub(began.elapsed());
+            let left = time.left();
             let again = matches!(
                 found,
                 Err(LookupError::NoTrunk { .. } | LookupError::Remote { .. } | LookupError::NoRoom { .. })
@@ -98,37 +113,42 @@ impl<'a> Remote<'a> {
         }
     }
 
+    fn no_answer(&self, time: Time) -> LookupError {
+        LookupError::NoAnswer { cluster: self.cluster.to_owned(), waited: time.timeout }
+    }
+
     /// A part that asks questions.
-    fn asker(&self, node: &Node) -> Result<Part, LookupError> {
+    fn asker(&self, node: &Node, time: Time) -> Result<Part, LookupError> {
         static QUESTIONS: AtomicU64 = AtomicU64::new(0);
         let name = format!("pdbp.ask.{}", QUESTIONS.fetch_add(1, Ordering::Relaxed));
-        match node.register(&name, PartKind::Communication) {
-            Ok(part) => Ok(part),
-            Err(RegisterError::Interrupted) => Err(LookupError::Interrupted),
-            Err(error) => Err(self.no_room(&error)),
-        }
+        Part::register_within(node, &name, PartKind::Communication, time.left()).map_err(
+            |error| match error {
+                RegisterError::Interrupted => LookupError::Interrupted,
+                RegisterError::Timeout(_) => self.no_answer(time),
+                error => self.no_room(&error),
+            },
+        )
     }
 
     /// Sends a question to the gateway.
-    fn question(&self, asker: &Part, gate: Target, number: u16) -> Result<(), LookupError> {
-        let asks = asker.sender(gate).command(number).send(self.address.as_bytes());
-        asks.map_err(|error| self.no_room(&error))?;
+    fn question(&self, asker: &Part, gate: Target, number: u16, time: Time) -> Result<(), LookupError> {
+        let asks = asker.sender(gate).timeout(time.left()).command(number).send(self.address.as_bytes());
+        asks.map_err(|error| match error {
+            SendError::Interrupted => LookupError::Interrupted,
+            SendError::NoSuchPart(_) | SendError::PeerFailed(_) => self.no_trunk(asker.node()),
+            SendError::Timeout(_) => self.no_answer(time),
+            error => self.no_room(&error),
+        })?;
         asker.flush();
         Ok(())
     }
 
     /// Asks the gateway for the part.
-    fn ask(
-        &self,
-        node: &Node,
-        asker: &Part,
-        gate: Target,
-        (began, timeout): (Instant, Duration),
-    ) -> Result<Target, LookupError> {
+    fn ask(&self, node: &Node, asker: &Part, gate: Target, time: Time) -> Result<Target, LookupError> {
         let cluster = || self.cluster.to_owned();
-        self.question(asker, gate, command::FIND)?;
+        self.question(asker, gate, command::FIND, time)?;
         loop {
-            let left = timeout.saturating_sub(began.elapsed());
+            let left = time.left();
             let found = |engine: &mut NodeEngine| Notices::find(engine, asker.id());
             match node.wait_for(left.min(RETRY_INTERVAL), "answered", found, |_| Vec::new()) {
                 Ok(target) => return Ok(target),
@@ -147,20 +167,20 @@ impl<'a> Remote<'a> {
                 return Err(self.no_trunk(node));
             }
             if left.is_zero() {
-                return Err(LookupError::NoAnswer { cluster: cluster(), waited: timeout });
+                return Err(self.no_answer(time));
             }
         }
     }
 
     /// Asks the gateway for all parts of its cluster; returns their addresses as seen from here.
     pub(crate) fn list(&self, node: &Node) -> Result<Vec<String>, LookupError> {
+        let time = Time { began: Instant::now(), timeout: node.settings().timeout };
         let gate = self.gate(node).ok_or_else(|| self.no_trunk(node))?;
-        let asker = self.asker(node)?;
-        self.question(&asker, gate, command::LIST)?;
-        let timeout = node.settings().timeout;
-        let (began, mut text) = (Instant::now(), String::new());
+        let asker = self.asker(node, time)?;
+        self.question(&asker, gate, command::LIST, time)?;
+        let mut text = String::new();
         loop {
-            let left = timeout.saturating_sub(began.elapsed());
+            let left = time.left();
             match asker.recv_timeout(left.min(RETRY_INTERVAL)) {
                 Ok(reason) if reason.command() == command::NO_ROOM => {
                     return Err(LookupError::NoRoom {
@@ -182,9 +202,7 @@ impl<'a> Remote<'a> {
                     return Err(self.no_trunk(node));
                 }
                 Err(RecvError::Timeout(_)) if left > RETRY_INTERVAL => {}
-                Err(RecvError::Timeout(_)) => {
-                    return Err(LookupError::NoAnswer { cluster: self.cluster.to_owned(), waited: timeout });
-                }
+                Err(RecvError::Timeout(_)) => return Err(self.no_answer(time)),
                 Err(error) => return Err(self.no_room(&error)),
             }
         }
@@ -212,15 +230,18 @@ impl Notices {
         format!("pdbp.a.{:016x}.", asker.to_bits())
     }
 
-    /// Publishes an answer. Returns whether there was room for it.
-    pub(super) fn put(&mut self, node: &Node, asker: Target, target: &[u8]) -> bool {
-        let Ok(target) = target.try_into().map(u64::from_le_bytes) else { return true };
+    /// Publishes an answer.
+    ///
+    /// # Errors
+    /// See [`CoreRegisterError`]; if it is [`Full`](CoreRegisterError::Full), trying again soon is no use.
+    pub(super) fn put(&mut self, node: &Node, asker: Target, target: &[u8]) -> Result<(), CoreRegisterError> {
+        let Ok(target) = target.try_into().map(u64::from_le_bytes) else { return Ok(()) };
         let name = format!("{}{target:016x}", Self::name(asker));
         let mut engine = node.shared.engine();
-        let Ok(part) = engine.register(&name, PartKind::Communication) else { return false };
+        let part = engine.register(&name, PartKind::Communication)?;
         let is_known = engine.has_part(asker);
         self.0.push_back(Notice { part, asker, since: Instant::now(), is_known });
-        true
+        Ok(())
     }
 
     fn find(engine: &NodeEngine, asker: Target) -> Option<Target> {
@@ -273,7 +294,7 @@ mod tests {
             }
         };
         for asker in &askers {
-            until(&mut || notices.put(&node, asker.id(), &target));
+            until(&mut || notices.put(&node, asker.id(), &target).is_ok());
             until(&mut || Notices::find(&node.shared.engine(), asker.id()) == Some(askers[0].id()));
         }
         notices.take_down(&node);

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use pdbp_core::engine::RegisterError;
+
 use super::bounds::{ANSWERS, LISTED, TEXT};
 use super::session::{Session, weight};
 use super::wire::{Head, Kind, MORE, command};
@@ -121,13 +123,18 @@ impl Session {
     pub(super) fn pass_answers(&mut self) -> bool {
         let Some(gate) = &self.gate else { return false };
         let (before, mut stuck) = (self.answers.len(), BTreeSet::new());
-        self.answers.retain(|answer| {
+        self.answers.retain_mut(|answer| {
             let Answer { asker, number, bytes, since } = answer;
             if stuck.contains(asker) {
                 return true;
             }
             let passed = if *number == command::FOUND {
-                self.notices.put(gate.node(), *asker, bytes)
+                let put = self.notices.put(gate.node(), *asker, bytes);
+                if let Err(RegisterError::Full(_)) = put {
+                    *number = command::NO_ROOM;
+                    *bytes = b"its gateway has no part left for the answer; raise `local_parts`".to_vec();
+                }
+                put.is_ok()
             } else {
                 // An asker that has gone needs no answer.
                 gate.sender(*asker).no_wait().command(*number).send(bytes) != Err(SendError::WouldBlock)

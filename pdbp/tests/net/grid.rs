@@ -191,6 +191,83 @@ fn settings_of_a_grid_that_cannot_work_are_refused() {
     assert!(joins.contains("`grid`") && joins.contains("transport"), "{joins}");
 }
 
+/// The row to the gateway is full of messages that nobody reads: the question waits only as long as the look-up may.
+#[test]
+fn a_question_that_cannot_leave_is_not_answered_in_time() {
+    let (_west, east) = two(|builder| builder.timeout(Duration::from_secs(30)));
+    let asker = east.node(1).unwrap();
+    until(|| asker.clusters().contains(&"west".to_owned()).then_some(()));
+    let idle = east.node(0).unwrap().register_shared("idle", PartKind::Cpu).unwrap();
+    let part = asker.register("part", PartKind::Cpu).unwrap();
+    let to = part.find("idle@node0", SOON).unwrap();
+    let waited = Duration::from_millis(100);
+    let fill = part.sender(to).timeout(waited);
+    // Where the processors are busy, a send may fail before the row is full.
+    until(|| {
+        while fill.send(&[0; 100_000]).is_ok() {}
+        match part.find("p@node0.west", waited).unwrap_err() {
+            LookupError::NoAnswer { waited: reported, .. } if reported == waited => Some(()),
+            LookupError::Remote { .. } => None,
+            error => panic!("{error}"),
+        }
+    });
+    drop(idle);
+}
+
+/// Each sender gets a stand-in in the other cluster, which the gateway there registers.
+#[test]
+fn interrupts_of_a_gateways_node_send_no_message_back() {
+    let (west, east) = two(|builder| builder);
+    let gateway = east.node(0).unwrap();
+    let worker = east.node(1).unwrap().register("worker", PartKind::Cpu).unwrap();
+    let node = west.node(1).unwrap();
+    // Ends when the other end is dropped, also by a panic.
+    let (over, is_over) = std::sync::mpsc::channel::<()>();
+    let interrupts = std::thread::spawn(move || {
+        while is_over.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+            gateway.interrupt();
+            std::thread::yield_now();
+        }
+    });
+    let senders: Vec<_> = (0..50)
+        .map(|number| {
+            let part = node.register(&format!("part{number}"), PartKind::Cpu).unwrap();
+            part.send(part.find("worker@node1.east", SOON).unwrap(), b"new").unwrap();
+            part.flush();
+            part
+        })
+        .collect();
+    let mut left = senders.len();
+    until(|| {
+        assert!(senders.iter().all(|part| part.try_recv().is_none()), "it has come back");
+        left -= std::iter::from_fn(|| worker.try_recv()).count();
+        (left == 0).then_some(())
+    });
+    drop(over);
+    interrupts.join().unwrap();
+}
+
+/// The stand-in of the part takes the gateway's last place, so none is left for the answer.
+#[test]
+fn a_gateway_without_room_for_an_answer_says_so() {
+    let (west, east) = two(|builder| builder.set("local_parts", "8"));
+    let asker = east.node(1).unwrap();
+    until(|| asker.clusters().contains(&"west".to_owned()).then_some(()));
+    let _part = west.node(1).unwrap().register("part", PartKind::Cpu).unwrap();
+    let gateway = east.node(0).unwrap();
+    let register = |number: usize| gateway.register(&format!("part{number}"), PartKind::Cpu);
+    let mut parts: Vec<_> = (0..).map_while(|number| register(number).ok()).collect();
+    assert!(parts.pop().is_some(), "more is in use than this test assumes");
+    until(|| match asker.find("part@node1.west", Duration::from_secs(1)) {
+        Err(LookupError::NoRoom { reason, .. }) => reason.contains("answer").then_some(()),
+        // The processors may be busy.
+        found => {
+            assert!(matches!(found, Err(LookupError::NoAnswer { .. })), "{found:?}");
+            None
+        }
+    });
+}
+
 /// Numbered messages both ways while the line is cut again and again: all arrive, once and in order.
 #[test]
 fn cuts_of_a_trunk_lose_and_double_nothing() {
