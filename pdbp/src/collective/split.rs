@@ -1,5 +1,7 @@
 //! Groups made of some members of a group.
 
+use std::time::Instant;
+
 use pdbp_core::id::NodeId;
 
 use super::join::{hash, join};
@@ -79,6 +81,7 @@ impl Group {
         let rank = rank.ok_or_else(|| JoinError::NotInList { part: self.line.part().name().to_owned() })?;
         // Its number distinguishes it from groups made before and after, its first member from groups made at the same time.
         let name = format!("{name}.{}", ranks.first().unwrap_or(&0));
-        join(node, &name, &nodes, rank, hash(ranks.iter().map(|rank| *rank as u64)), self.patience)
+        let list = hash(ranks.iter().map(|rank| *rank as u64));
+        join(node, &name, &nodes, rank, list, (Instant::now(), self.patience))
     }
 }

@@ -26,7 +26,7 @@ use super::carrier::Line;
 use super::split::Made;
 use super::switches::Switches;
 use super::{Group, JoinError, slate};
-use crate::error::{LookupError, RecvError};
+use crate::error::{LookupError, RecvError, RegisterError};
 use crate::node::{Node, names};
 use crate::part::{Interest, Part, Share, Target};
 
@@ -51,9 +51,10 @@ impl Group {
     /// # Errors
     /// See [`JoinError`].
     pub fn of_nodes(node: &Node, name: &str, patience: Duration) -> Result<Self, JoinError> {
+        let began = Instant::now();
         let nodes: Vec<_> = (0..node.settings().nodes).filter_map(NodeId::new).collect();
         let list = hash(nodes.iter().map(|node| node.raw().into()));
-        join(node, name, &nodes, node.id().index(), list, patience)
+        join(node, name, &nodes, node.id().index(), list, (began, patience))
     }
 
     /// Makes a group of the named parts, ranked by their place in the list. Collective: each of them must call it, with the same
@@ -72,7 +73,6 @@ impl Group {
             return Err(JoinError::Empty);
         }
         let began = Instant::now();
-        let left = || patience.saturating_sub(began.elapsed());
         let mut targets: Vec<Target> = Vec::with_capacity(members.len());
         for address in members {
             names::check(address).map_err(JoinError::Lookup)?;
@@ -80,7 +80,8 @@ impl Group {
             if crate::grid::Remote::of(part.node(), address).is_some() {
                 return Err(JoinError::Elsewhere { address: (*address).to_owned() });
             }
-            let target = part.find(address, left()).map_err(|e| match e {
+            let left = patience.saturating_sub(began.elapsed());
+            let target = part.find(address, left).map_err(|e| match e {
                 LookupError::Interrupted => JoinError::Interrupted,
                 other => JoinError::Lookup(other),
             })?;
@@ -93,21 +94,20 @@ impl Group {
         let rank = rank.ok_or_else(|| JoinError::NotInList { part: part.name().to_owned() })?;
         let nodes: Vec<_> = targets.iter().map(|target| target.node()).collect();
         let list = hash(targets.iter().map(|target| target.to_bits()));
-        let mut group = join(part.node(), name, &nodes, rank, list, left())?;
-        group.patience = patience;
-        Ok(group)
+        join(part.node(), name, &nodes, rank, list, (began, patience))
     }
 }
 
+/// Joins, for at most `patience` after the call began.
 pub(super) fn join(
     node: &Node,
     name: &str,
     nodes: &[NodeId],
     rank: usize,
     list: u64,
-    patience: Duration,
+    (began, patience): (Instant, Duration),
 ) -> Result<Group, JoinError> {
-    prepare(node, name, nodes, rank, list, patience)?.join(patience)
+    prepare(node, name, nodes, rank, list, (began, patience))?.join(began, patience)
 }
 
 fn prepare(
@@ -116,15 +116,25 @@ fn prepare(
     nodes: &[NodeId],
     rank: usize,
     list: u64,
-    patience: Duration,
+    (began, patience): (Instant, Duration),
 ) -> Result<Joining, JoinError> {
     if nodes.len() > MAX_MEMBERS {
         return Err(JoinError::TooMany { members: nodes.len() });
     }
     let own_name = format!("{name}#{rank}");
-    let part = node.register_shared(&own_name, PartKind::Cpu).map_err(JoinError::Register)?;
-    let addresses = nodes.iter().enumerate().map(|(rank, node)| format!("{name}#{rank}@{node}"));
-    let line = Line::new(part, addresses.collect(), nodes);
+    let mut addresses: Vec<_> =
+        nodes.iter().enumerate().map(|(rank, node)| format!("{name}#{rank}@{node}")).collect();
+    let left = patience.saturating_sub(began.elapsed());
+    let part = match Part::register_within(node, &own_name, PartKind::Cpu, left) {
+        Ok(part) => part,
+        Err(RegisterError::Interrupted) => return Err(JoinError::Interrupted),
+        Err(RegisterError::Timeout(_)) => {
+            addresses.remove(rank);
+            return Err(JoinError::TimedOut { waited: patience, missing: addresses });
+        }
+        Err(error) => return Err(JoinError::Register(error)),
+    };
+    let line = Line::new(part, addresses, nodes);
     let block_bytes = node.settings().block_bytes;
     let too_short = || JoinError::Blocks { block_bytes };
     let piece = piece(line.part().longest(), nodes.len()).ok_or_else(too_short)?;
@@ -188,8 +198,7 @@ struct Joining {
 }
 
 impl Joining {
-    fn join(mut self, patience: Duration) -> Result<Group, JoinError> {
-        let began = Instant::now();
+    fn join(mut self, began: Instant, patience: Duration) -> Result<Group, JoinError> {
         loop {
             self.receive()?;
             let missing: Vec<usize> =

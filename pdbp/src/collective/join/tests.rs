@@ -111,7 +111,7 @@ fn beside<R: Send>(
     let ids: Vec<_> = at.iter().map(Node::id).collect();
     std::thread::scope(|scope| {
         let node = at[0].clone();
-        let real = scope.spawn(move || member(join(&node, "all", &ids, 0, 1, PATIENCE)));
+        let real = scope.spawn(move || member(join(&node, "all", &ids, 0, 1, (Instant::now(), PATIENCE))));
         others(&at);
         real.join().unwrap()
     })
@@ -209,7 +209,7 @@ fn who_gives_up_after_others_may_have_joined_ends_it() {
 #[test]
 fn a_place_is_taken_again_only_while_nobody_can_have_joined_with_who_had_it() {
     let node = Cluster::local(1).unwrap().node(0).unwrap();
-    let mut joining = prepare(&node, "all", &[node.id(); 3], 0, 1, PATIENCE).unwrap();
+    let mut joining = prepare(&node, "all", &[node.id(); 3], 0, 1, (Instant::now(), PATIENCE)).unwrap();
     let parts = ["first", "second", "third"].map(|name| node.register(name, PartKind::Cpu).unwrap());
     let [first, second, third] = [&parts[0], &parts[1], &parts[2]].map(|part| part.id());
     let greeting = joining.greeting;
@@ -258,7 +258,7 @@ fn a_member_is_on_its_node() {
 fn more_members_than_a_group_has_room_for_are_refused_as_that() {
     let node = Cluster::local(1).unwrap().node(0).unwrap();
     let nodes = vec![node.id(); MAX_MEMBERS + 1];
-    let error = join(&node, "many", &nodes, 0, 1, PATIENCE).unwrap_err();
+    let error = join(&node, "many", &nodes, 0, 1, (Instant::now(), PATIENCE)).unwrap_err();
     assert_eq!(error, JoinError::TooMany { members: 65_537 });
     assert!(error.to_string().contains("at most 65536"), "{error}");
 }
@@ -289,4 +289,17 @@ fn a_member_that_others_have_lost_is_told_so() {
         },
     );
     assert_eq!(error, GroupError::CutOff { address: "all#0@node0".to_owned() });
+}
+
+/// Registering the member's part counts, and is named as joining.
+#[test]
+fn joining_takes_no_longer_than_it_may_and_can_be_interrupted() {
+    let cluster = Cluster::builder().nodes(2).set("timeout_ms", "3000").start().unwrap();
+    let [master, node] = [0, 1].map(|n| cluster.node(n).unwrap());
+    let waited = Duration::from_millis(100);
+    let _silent = master.shared.engine();
+    let late = Group::of_nodes(&node, "all", waited).unwrap_err();
+    assert_eq!(late, JoinError::TimedOut { waited, missing: vec!["all#0@node0".to_owned()] });
+    let interrupted = crate::interruptible(|| true, || Group::of_nodes(&node, "others", PATIENCE));
+    assert_eq!(interrupted.unwrap_err(), JoinError::Interrupted);
 }
