@@ -177,4 +177,48 @@ mod tests {
         let waiting = flow.state().answers.len();
         assert!(waiting <= UNKNOWN + 64, "{waiting} replies wait");
     }
+
+    /// What a device sends leaves only when its target may be sent to, and no call but `wait` waits for that.
+    #[cfg(feature = "cuda")]
+    #[test]
+    fn a_device_waits_for_a_part_far_away_without_blocking() {
+        use crate::cuda::Buffer;
+        use crate::cuda::device::{Clock, CopyEngine, Simulated};
+        use crate::cuda::flow::{Copier, Step};
+
+        const SOON: Duration = Duration::from_secs(60);
+        // A call that waits does so for this long.
+        let cluster = Cluster::builder().nodes(2).timeout(Duration::from_secs(10)).set("grid", "east");
+        let cluster = cluster.start().unwrap();
+        let [node, gateway] = [0, 1].map(|n| cluster.node(n).unwrap());
+        let part = node.register("part", PartKind::Gpu).unwrap();
+        let name = format!("{}west.0", crate::grid::PROXY);
+        let proxy = gateway.register(&name, PartKind::Communication).unwrap();
+        let flow = proxy.find(&format!("{NAME}@node0"), SOON).unwrap();
+        let to = proxy.id();
+        let tell = |what| proxy.sender(flow).command(what).send(&to.to_bits().to_le_bytes()).unwrap();
+        let engine = CopyEngine { bytes_per_second: 20_000_000_000, latency: Duration::from_micros(2) };
+        let device = Simulated::new(&Clock::new(), [engine; 2]);
+        let copier = std::rc::Rc::new(Copier::new(&device, 3.try_into().unwrap()));
+        let slice = || Buffer::new(&device, 1000).unwrap().into_slice();
+        let mut early = part.send_device(&copier, slice(), None, to).unwrap();
+        assert_eq!(early.poll(), Ok(Step::Moved));
+        tell(command::STOP);
+        let began = Instant::now();
+        while part.check_target(to) != Err(SendError::WouldBlock) {
+            assert!(began.elapsed() < SOON, "it is not told");
+            std::thread::yield_now();
+        }
+        // Its block was begun before.
+        early.wait(SOON).unwrap();
+        let mut long = part.send_device(&copier, slice(), None, to).unwrap();
+        let mut small = part.send_device_each(&copier, slice(), [0..8, 8..16], None, to).ok().unwrap();
+        for _ in 0..1000 {
+            assert_eq!((long.poll(), small.poll()), (Ok(Step::Idle), Ok(Step::Idle)));
+        }
+        tell(command::GO);
+        long.wait(SOON).unwrap();
+        small.wait(SOON).unwrap();
+        assert_eq!((long.sent(), small.sent()), (1000, 2));
+    }
 }

@@ -336,6 +336,10 @@ impl<P: HoldsPart> StreamWriter<P> {
             // Later segments take the same route as the first.
             self.await_reader()?;
         }
+        self.submit_segment(kind, ending)
+    }
+
+    fn submit_segment(&mut self, kind: u16, ending: Ending) -> Result<(), SendError> {
         if !self.out.has_block() {
             self.take_block()?;
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pdbp_core::OpenBlock;
-use pdbp_core::cdu::{CduClass, Full, Packer, Route};
+use pdbp_core::cdu::{CduClass, Full, Packer};
 use pdbp_core::id::NodeId;
 use pdbp_cuda::Slice;
 use pdbp_cuda::device::{Device, DeviceError};
@@ -262,7 +262,11 @@ impl<P: HoldsPart + Clone> Packing<P> {
             if bytes > limit {
                 return Err(FlowError::Link(SendError::LongerThanBlock { bytes, limit }));
             }
-            part.await_target(to, Patience::Set).map_err(FlowError::Link)?;
+            match part.check_target(to) {
+                // Whether it may be sent to is asked again for each block.
+                Ok(()) | Err(SendError::WouldBlock) => {}
+                Err(error) => return Err(FlowError::Link(error)),
+            }
             let node = to.node();
             let Some(group) = group_of.get_mut(node.index()) else {
                 return Err(FlowError::Link(SendError::NoSuchNode(node)));
@@ -293,6 +297,14 @@ impl<P: HoldsPart + Clone> Bundles for Packing<P> {
             let Some(group) = self.groups.get_mut(at) else { continue };
             let Some(first) = group.runs.get(group.next.run) else { continue };
             left = true;
+            match part.check_target(first.to) {
+                Ok(()) => {}
+                Err(SendError::WouldBlock) => {
+                    part.poll();
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
             let mut block = match part.open_block(group.node, Patience::None) {
                 Ok((block, _)) => block,
                 Err(SendError::WouldBlock) => continue,
@@ -327,12 +339,13 @@ impl<P: HoldsPart + Clone> Outgoing for Packing<P> {
         let runs = self.groups.get(layout.group).map_or(&[][..], |group| &group.runs);
         block.rewind(Packer::new());
         let room = block.room();
-        let reserve = |route, bytes, most| {
+        let part = self.part.part();
+        let reserve = |to, bytes, most| {
+            let route = part.route(to, CduClass::ShortMessage, 0);
             let fitting = block.reserve_train(route, bytes, most)?.1;
             Ok((0, fitting))
         };
-        let part = self.part.part();
-        let packed = pack(part, runs, layout.first, layout.count, room, reserve, |rows, _| rows.count);
+        let packed = pack(runs, layout.first, layout.count, room, reserve, |rows, _| rows.count);
         debug_assert_eq!(packed.0, layout.count, "it fitted before");
         let mut engine = part.shared().engine();
         engine.submit(block);
@@ -366,8 +379,8 @@ impl Run {
     }
 }
 
-/// Lays out as many messages of the group as fit in an empty block; returns their number, the next one, and the offset of the first
-/// in the block. Headers are written to the scratch buffer, which is hot in the cache; the block stays untouched until the device
+/// Lays out as many messages of the group as fit in an empty block, up to the first for another part that nothing may be sent to now
+/// or that has gone; returns their number, the next one, and the offset of the first in the block. Headers are written to the scratch buffer, which is hot in the cache; the block stays untouched until the device
 /// has written it.
 fn lay_out(
     part: &Part<impl Share>,
@@ -380,13 +393,18 @@ fn lay_out(
     let mut packer = block.mark();
     let (room, mut begin) = (block.room().min(scratch.len()), None);
     let body = scratch.get_mut(..room).unwrap_or(&mut []);
-    let reserve = |route, bytes, most| {
+    let first = group.runs.get(group.next.run).map(|run| run.to);
+    let reserve = |to, bytes, most| {
+        if Some(to) != first && part.check_target(to).is_err() {
+            return Err(Full);
+        }
+        let route = part.route(to, CduClass::ShortMessage, 0);
         let (room, fitting) = packer.reserve_train(body, route, bytes, most)?;
         let length = room.len();
         Ok((packer.written() - length, fitting))
     };
     let place = |rows, at| pieces.push_rows(rows, at - *begin.get_or_insert(at));
-    let (count, next) = pack(part, &group.runs, group.next, usize::MAX, room, reserve, place);
+    let (count, next) = pack(&group.runs, group.next, usize::MAX, room, reserve, place);
     (count, next, begin.unwrap_or(0))
 }
 
@@ -394,21 +412,20 @@ fn lay_out(
 /// makes room for a train and returns its offset and how many of its messages fit; `place` is passed which messages go where, and
 /// returns how many of them it takes.
 fn pack(
-    part: &Part<impl Share>,
     runs: &[Run],
     first: Mark,
     most: usize,
     room: usize,
-    mut reserve: impl FnMut(Route, usize, u32) -> Result<(usize, u32), Full>,
+    mut reserve: impl FnMut(Target, usize, u32) -> Result<(usize, u32), Full>,
     mut place: impl FnMut(Rows, usize) -> usize,
 ) -> (usize, Mark) {
     let (mut next, mut packed) = (first, 0);
     while packed < most
         && let Some(run) = runs.get(next.run)
     {
-        let (route, bytes) = (part.route(run.to, CduClass::ShortMessage, 0), run.bytes as usize);
+        let (to, bytes) = (run.to, run.bytes as usize);
         let alike = alike(runs, next, (most - packed).min(1 + room / bytes.max(1)));
-        let Ok((begin, fitting)) = reserve(route, bytes, alike as u32) else { break };
+        let Ok((begin, fitting)) = reserve(to, bytes, alike as u32) else { break };
         let end = packed + fitting as usize;
         let mut at = begin;
         while packed < end

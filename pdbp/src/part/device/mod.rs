@@ -329,7 +329,10 @@ fn wait<S: Steps>(
                 let (peers, missing) = steps.missing();
                 return Err(FlowError::Link(waiter.failure(peers, missing).into()));
             }
-            Step::Idle if steps.is_silent() => std::thread::yield_now(),
+            Step::Idle if steps.is_silent() => {
+                std::thread::yield_now();
+                waiter.check_interrupts(part.shared(), &part.node.seen);
+            }
             Step::Idle => {
                 let pipe = steps.pipe().map_err(FlowError::Link)?;
                 waiter.pause(&part.node, pipe.as_slice());
@@ -393,5 +396,46 @@ impl<P: HoldsPart + Clone, D: Device> fmt::Debug for DeviceSend<P, D> {
 impl<P: HoldsPart + Clone, D: Device> fmt::Debug for DeviceRecv<P, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DeviceRecv({} bytes)", self.received())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Cluster, PartKind, interruptible};
+
+    /// A transfer on whose progress nothing wakes the thread, as of device memory over MPI.
+    struct Silent;
+
+    impl Steps for Silent {
+        type Error = SendError;
+
+        fn step(&mut self) -> Result<Step, FlowError<SendError>> {
+            Ok(Step::Idle)
+        }
+
+        fn wait_for_copy(&self) -> Result<bool, DeviceError> {
+            Ok(false)
+        }
+
+        fn is_silent(&self) -> bool {
+            true
+        }
+
+        fn missing(&self) -> (Vec<NodeId>, &'static str) {
+            (Vec::new(), UNREAD)
+        }
+    }
+
+    #[test]
+    fn a_device_transfer_that_nothing_wakes_is_interrupted() {
+        let cluster = Cluster::local(1).unwrap();
+        let node = cluster.node(0).unwrap();
+        let part = node.register("part", PartKind::Cpu).unwrap();
+        let waits = || wait(&mut Silent, &part, Duration::from_secs(60));
+        let is_interrupted = |end| matches!(end, Err(FlowError::Link(SendError::Interrupted)));
+        assert!(is_interrupted(interruptible(|| true, waits)));
+        node.interrupt();
+        assert!(is_interrupted(waits()));
     }
 }

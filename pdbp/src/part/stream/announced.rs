@@ -42,7 +42,7 @@ impl<P: HoldsPart + Clone> StreamWriter<P> {
         if !self.out.fill(ANNOUNCEMENT, bytemuck::bytes_of(&words)) {
             return Ok(false);
         }
-        self.send_segment(ANNOUNCEMENT, Ending::Open).map(|()| true)
+        self.send_at_once(ANNOUNCEMENT, Ending::Open).map(|()| true)
     }
 
     /// Records that the data is in flight: dropping the writer from now on ends the stream instead of aborting
@@ -56,7 +56,7 @@ impl<P: HoldsPart + Clone> StreamWriter<P> {
         if !self.has_block()? {
             return Ok(false);
         }
-        self.send_segment(SEGMENT, Ending::Last).map(|()| true)
+        self.send_at_once(SEGMENT, Ending::Last).map(|()| true)
     }
 
     /// Errors that prevent the stream from continuing. Polls first: the announcement may still wait for credit.

@@ -77,6 +77,30 @@ impl<P: HoldsPart + Clone> StreamWriter<P> {
         part.poll_with(&mut engine);
     }
 
+    /// Whether anything may be sent to the reader now.
+    fn may_send(&mut self) -> Result<bool, SendError> {
+        match self.without_waiting(|writer| writer.await_reader()) {
+            Ok(()) => Ok(true),
+            Err(SendError::WouldBlock) => {
+                self.part.part().poll();
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends the block that the stream has, without waiting: whether it may be sent was asked when it was begun.
+    pub(super) fn send_at_once(&mut self, kind: u16, ending: outbox::Ending) -> Result<(), SendError> {
+        if self.out.segments() == 0 {
+            self.may_send()?;
+        }
+        self.submit_segment(kind, ending)
+    }
+
+    fn flush_at_once(&mut self) -> Result<(), SendError> {
+        if self.out.filled() > 0 { self.send_at_once(SEGMENT, outbox::Ending::Open) } else { Ok(()) }
+    }
+
     /// Takes a block for the stream if it has none and one is vacant. Returns whether it has one.
     pub(super) fn has_block(&mut self) -> Result<bool, SendError> {
         if !self.out.has_block()
@@ -119,8 +143,12 @@ impl<P: HoldsPart + Clone> Outlet for StreamWriter<P> {
         if self.out.is_over() {
             return Err(SendError::StreamFinished(self.number()));
         }
+        #[cfg(feature = "net")]
+        if self.cluster.is_some() && !self.may_send()? {
+            return Ok(None);
+        }
         // Data written by other means goes first.
-        self.flush_segment()?;
+        self.flush_at_once()?;
         let Some(block) = self.block_to_lend()? else { return Ok(None) };
         let (route, whole) = (self.out.route(SEGMENT), self.segment_len());
         let home = StreamHome { shared: Arc::clone(self.part.part().shared()), lent: self.lent.add() };
@@ -131,7 +159,7 @@ impl<P: HoldsPart + Clone> Outlet for StreamWriter<P> {
     }
 
     fn send(&mut self, block: Self::Block, length: usize, ending: Ending) -> Result<(), SendError> {
-        self.flush_segment()?;
+        self.flush_at_once()?;
         let Some(block) = block.into_token() else { return Ok(()) };
         self.lent.remove();
         if let Some(staging) = &mut self.staging {
@@ -140,7 +168,7 @@ impl<P: HoldsPart + Clone> Outlet for StreamWriter<P> {
         let kept = self.out.give_filled(block, length);
         let last = ending == Ending::Last;
         let ending = if last { outbox::Ending::Last } else { outbox::Ending::Open };
-        let sent = self.send_segment(SEGMENT, ending);
+        let sent = self.send_at_once(SEGMENT, ending);
         if let Some(kept) = kept {
             let before = if last { Some(kept) } else { self.out.give_block(kept) };
             before.into_iter().for_each(|block| vacate(self.part.part().shared(), block));

@@ -110,6 +110,22 @@ fn small_messages_given_up_in_mid_flight_give_their_blocks_back() {
     }
 }
 
+#[test]
+fn small_messages_of_a_device_to_a_part_that_has_gone_say_so() {
+    for cluster in clusters(2) {
+        let (a, b) = pair(&cluster);
+        let (gpu, to) = (device(), find(&a, "b@node1"));
+        let mut sending = begin_each(&a, &gpu, 200, to);
+        drop(b);
+        until(&[&a], || {
+            cluster.nodes().iter().for_each(|node| _ = node.poll());
+            (a.check(to) == Err(SendError::NoSuchPart(to))).then_some(())
+        });
+        assert_eq!(sending.wait(SOON), Err(FlowError::Link(SendError::NoSuchPart(to))));
+        assert_eq!(sending.sent(), 0);
+    }
+}
+
 /// One that is longer than a slot, and one that is longer than a block.
 #[test]
 fn a_message_that_does_not_fit_its_slot_waits_to_be_received_by_itself() {
