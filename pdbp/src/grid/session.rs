@@ -21,8 +21,8 @@ use crate::node::Node;
 use crate::part::{Message, Part, Shared, Target};
 
 /// How long a gateway waits for its cluster to register one part, and how long after a failure it tries no other: all trunks
-/// wait meanwhile.
-const PLACE: Duration = Duration::from_secs(2);
+/// wait meanwhile. What arrives for such a part goes back, so this is longer than a busy machine keeps a cluster from answering.
+const PLACE: Duration = Duration::from_secs(10);
 
 /// A session with a gateway of another cluster; it ends when either of them does.
 pub(super) struct Session {
