@@ -4,22 +4,26 @@
 //! * A node whose call to another was refused does not wait for that one.
 //! * A process *of the same host* has ended if it once answered at its address, with its own id and the proof of the token, and the system
 //!   now refuses connections there: a process listens for as long as it takes part. To find out, the primary of an open cluster,
-//!   which declares nodes down, calls the later nodes of its host, which otherwise only call it: once when the link is up, and again when
-//!   the connection is gone. In a cluster of fixed size each master does, since this crate is not told which one is primary. For another
-//!   host no such conclusion is possible, since a firewall refuses, too; nor for an earlier node, which this one may have reached through a
-//!   tunnel.
+//!   which declares nodes down, calls the later nodes of its host, which otherwise only call it: once the link is up, until one
+//!   answers, and again when the connection is gone. In a cluster of fixed size each master does, since this crate is not told which one is
+//!   primary. For another host no such conclusion is possible, since a firewall refuses, too; nor for an earlier node, which this one may have
+//!   reached through a tunnel.
 
 use std::io::ErrorKind;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use super::roster::Member;
+
+/// Calls to a process that has not answered yet, which may only be busy, before it is given up: some ten seconds if each fails at once, and a
+/// minute if nobody answers in time.
+const PROBES: u8 = 30;
 
 /// What is known of a node. Processes are identified by incarnation; no process that calls others has 0.
 #[derive(Default)]
 struct Known {
-    /// The node is to be called, to see who listens there.
-    probe: AtomicBool,
+    /// Calls to be made until one shows who listens there.
+    probes: AtomicU8,
     /// The process that has answered there.
     listens: AtomicU64,
     /// The process that has ended.
@@ -46,7 +50,7 @@ impl Liveness {
         if is_local && is_new {
             known.listens.store(0, Ordering::Relaxed);
             // Pairs with the load in `needs_probe`.
-            known.probe.store(true, Ordering::Release);
+            known.probes.store(PROBES, Ordering::Release);
         }
     }
 
@@ -60,18 +64,18 @@ impl Liveness {
         self.0
             .get(node)
             .filter(is_known)
-            .is_some_and(|known| member.incarnation > 0 && !known.probe.swap(true, Ordering::AcqRel))
+            .is_some_and(|known| member.incarnation > 0 && known.probes.swap(1, Ordering::AcqRel) == 0)
     }
 
     /// Whether the node is to be called to see who listens there.
     pub(super) fn needs_probe(&self, node: usize) -> bool {
-        self.0.get(node).is_some_and(|known| known.probe.load(Ordering::Acquire))
+        self.0.get(node).is_some_and(|known| known.probes.load(Ordering::Acquire) > 0)
     }
 
     /// Notes that the process has answered.
     pub(super) fn on_answer(&self, node: usize, member: &Member) {
         if let Some(known) = self.0.get(node) {
-            if known.probe.swap(false, Ordering::AcqRel) {
+            if known.probes.swap(0, Ordering::AcqRel) > 0 {
                 known.listens.store(member.incarnation, Ordering::Relaxed);
             }
             known.absent.store(false, Ordering::Relaxed);
@@ -81,10 +85,14 @@ impl Liveness {
     /// Notes that a call to the process of that incarnation has failed; `unreachable` is the error that showed that nobody is there, if any.
     pub(super) fn call_failed(&self, node: usize, incarnation: u64, unreachable: Option<ErrorKind>) {
         let Some(known) = self.0.get(node) else { return };
-        let needs_probe = known.probe.swap(false, Ordering::AcqRel);
+        let is_refused = unreachable == Some(ErrorKind::ConnectionRefused);
+        // Pairs with the load in `needs_probe`.
+        let probes = known.probes.fetch_update(Ordering::AcqRel, Ordering::Acquire, |probes| {
+            Some(if is_refused { 0 } else { probes.saturating_sub(1) })
+        });
         known.absent.store(unreachable.is_some(), Ordering::Relaxed);
         let is_known = incarnation > 0 && known.listens.load(Ordering::Relaxed) == incarnation;
-        if needs_probe && is_known && unreachable == Some(ErrorKind::ConnectionRefused) {
+        if is_refused && is_known && probes.is_ok_and(|probes| probes > 0) {
             // Pairs with the load in `is_dead`.
             known.dead.store(incarnation, Ordering::Release);
         }
@@ -141,6 +149,27 @@ mod tests {
         let next = member(HERE, 4);
         liveness.on_connected(1, &next, Some(HERE.into()));
         assert!(liveness.needs_probe(1) && !liveness.is_dead(1, 4) && !liveness.is_absent(1));
+    }
+
+    /// It was never called again, so that nobody noticed when it was killed.
+    #[test]
+    fn who_is_too_busy_to_answer_the_first_call_is_called_again() {
+        let (liveness, other) = (Liveness::new(2), member(HERE, 3));
+        liveness.on_connected(1, &other, Some(HERE.into()));
+        // Its own host's descriptors may have run out, too.
+        for unreachable in [Some(ErrorKind::TimedOut), None] {
+            liveness.call_failed(1, 3, unreachable);
+            assert!(liveness.needs_probe(1) && !liveness.is_dead(1, 3));
+        }
+        liveness.on_answer(1, &other);
+        assert!(!liveness.needs_probe(1) && liveness.on_disconnected(1, &other));
+        liveness.call_failed(1, 3, REFUSED);
+        assert!(liveness.is_dead(1, 3));
+        // One that never answers is not called forever.
+        let next = member(HERE, 4);
+        liveness.on_connected(1, &next, Some(HERE.into()));
+        (0..PROBES).for_each(|_| liveness.call_failed(1, 4, Some(ErrorKind::TimedOut)));
+        assert!(!liveness.needs_probe(1) && !liveness.on_disconnected(1, &next));
     }
 
     #[test]
