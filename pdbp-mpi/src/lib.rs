@@ -42,6 +42,9 @@
 //! * **Initialising MPI** (`process`). Unless the program has already done so, this library initialises MPI with `MPI_THREAD_SERIALIZED`, the
 //!   lowest level that lets any thread poll, and finalises it when the process exits. A process-wide lock serialises the calls. Every call needs
 //!   a *gate*, which is refused once MPI is finalised.
+//! * **Failures.** A process that exits with a status other than 0 (`exit(1)`, a panic in `main`, an exception in Python) does not finalise MPI,
+//!   since the others may never do so, and it would wait for them. The launcher then ends the job; if told not to, others that outlive the failed
+//!   process may wait for it in `MPI_Finalize`. Without the C library of GNU on Linux the status is unknown, and MPI is always finalised.
 //! * **Communicators.** All traffic runs on duplicates with `MPI_ERRORS_RETURN`: a failed call returns an error and ends its link.
 //! * **The end of a link.** A transport that is dropped announces this in the window, and to other hosts by a *goodbye* with the number of
 //!   blocks it has sent. Peers take those blocks, get their own back and report the node failed. The transport lingers until its peers have

@@ -6,6 +6,9 @@
 //! another domain, or when MPI is finalised, if this library initialised it. The list also keeps the memory of requests that could not be
 //! completed.
 
+mod exit;
+
+use std::ffi::c_int;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
@@ -113,8 +116,7 @@ pub(crate) fn begin(library: &Library, need: Threads) -> Result<Gate, StartError
         unsafe { result::init(mpi, need.max(Threads::Serialised)) }?;
         process.ours = true;
         OWNER.store(std::process::id(), Ordering::Relaxed);
-        // SAFETY: a function of the right type, without captures, that may run at the end of the process.
-        unsafe { libc::atexit(end) };
+        exit::at_exit();
     }
     let mut gate = Gate(process, mpi);
     let have = result::query_threads(&gate)?;
@@ -245,9 +247,11 @@ pub(crate) fn retire(serial: Serial, backing: Backing) {
     });
 }
 
-/// Runs when the process exits, if this library initialised MPI: mpirun takes a process that did not finalise for a failed one. Returns
-/// once all processes have got here, as `MPI_Finalize` does.
-extern "C" fn end() {
+/// Runs when the process exits with this status, if this library initialised MPI: launchers take a process that did not finalise for a failed
+/// one. Returns once all processes have got here, as `MPI_Finalize` does.
+///
+/// A process that fails does not finalise, since the others may never get here; its launcher ends them once it has exited.
+fn end(status: c_int) {
     // A forked child owns neither the domains nor MPI, nor does it have the threads that may hold the lock.
     if OWNER.load(Ordering::Relaxed) != std::process::id() {
         return;
@@ -258,21 +262,29 @@ extern "C" fn end() {
         return;
     }
     let mut gate = Gate(process, mpi);
-    // Transports that were not dropped: their peers must not wait for them.
-    let left: Vec<_> = gate.0.domains.iter().filter_map(|d| Some((d.comm, d.region.upgrade()?))).collect();
-    for (comm, region) in &left {
-        region.leave();
-        remote::write_goodbyes(&gate, *comm, region);
+    // Others see no more of the status than its last byte.
+    let fails = status & 0xff != 0 && result::world(&gate).size(&gate).is_ok_and(|ranks| ranks > 1);
+    if !fails {
+        leave_domains(&gate);
     }
-    // The upgraded references are leaked, since dropping them would take the lock.
-    std::mem::forget(left);
     close(&mut gate);
     // The dead never call `MPI_Finalize`, and Open MPI would wait for them. The launcher already knows that the job has failed.
-    if DIED.load(Ordering::Relaxed) {
+    if fails || DIED.load(Ordering::Relaxed) {
         return;
     }
     // SAFETY: this library initialised MPI, and no thread enters any more. Both MPIs accept this call from any thread.
     let _ = unsafe { result::finalise(mpi) };
+}
+
+/// Leaves domains whose transports were not dropped: their peers must not wait for them.
+fn leave_domains(gate: &Gate) {
+    let left: Vec<_> = gate.0.domains.iter().filter_map(|d| Some((d.comm, d.region.upgrade()?))).collect();
+    for (comm, region) in &left {
+        region.leave();
+        remote::write_goodbyes(gate, *comm, region);
+    }
+    // The upgraded references are leaked, since dropping them would take the lock.
+    std::mem::forget(left);
 }
 
 /// Runs at the beginning of an `MPI_Finalize` that the program calls: waits until no other thread of this library is in MPI, and bars it

@@ -82,7 +82,7 @@ impl Options {
 
 impl Mpi {
     /// Joins a domain of all processes of the job. Initialises MPI if the program has not, and then also finalises it when the process
-    /// exits. Collective: returns when all processes have called it.
+    /// exits with status 0. Collective: returns when all processes have called it.
     ///
     /// # Errors
     /// See [`StartError`]. When one process fails, all do, except that the others wait for one that has no usable MPI: the launcher has to end

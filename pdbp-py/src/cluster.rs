@@ -37,8 +37,6 @@ pub(crate) fn _close_all(py: Python<'_>) {
     let nodes: Vec<_> = nodes.iter().filter_map(Weak::upgrade).filter(|node| !node.has_forked()).collect();
     close(py, &nodes);
     calls::await_others(py, || !calls::somebody_waits());
-    #[cfg(all(feature = "mpi", target_env = "gnu"))]
-    crate::exit::skip_the_rest_on_failure();
 }
 
 /// Starts this process's nodes of a cluster, and returns when all nodes of the cluster know each other. Settings are keywords, each with the name

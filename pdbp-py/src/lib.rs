@@ -69,8 +69,6 @@ mod calls;
 mod cluster;
 mod error;
 mod events;
-#[cfg(all(feature = "mpi", target_env = "gnu"))]
-mod exit;
 mod group;
 mod node;
 mod part;

@@ -103,7 +103,27 @@ pub(crate) fn panic() -> Result<(), String> {
     assert!(rank.me != ENDS, "this panic is meant to be");
     rank.wait_for_its_end();
     rank.go_on();
+    pass_without_finalising()
+}
+
+/// The other ranks never look at the cluster again, nor do they end.
+pub(crate) fn exit_with_failure() -> Result<(), String> {
+    let rank = start(builder())?;
+    launch::name_files();
+    if rank.me == ENDS {
+        std::process::exit(1);
+    }
+    std::thread::sleep(SOON);
     Ok(())
+}
+
+/// The cluster of the rank that panics ends in order, and the others wait for it in the next one's start.
+pub(crate) fn panic_before_a_start() -> Result<(), String> {
+    let rank = start(builder())?;
+    launch::name_files();
+    assert!(rank.me != ENDS, "this panic is meant to be");
+    drop(rank);
+    start(builder()).map(drop)
 }
 
 pub(crate) fn killed() -> Result<(), String> {
@@ -150,6 +170,13 @@ pub(crate) fn killed_by_hearsay() -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Ends without `MPI_Finalize`, which would wait for a process that had left the domain before it ended without that.
+fn pass_without_finalising() -> ! {
+    println!("{}", launch::PASSED);
+    // SAFETY: ends the process, and nothing is left to do.
+    unsafe { libc::_exit(0) };
 }
 
 pub(crate) fn kill_this_process() {
@@ -266,10 +293,7 @@ fn keep_a_block(dies: bool) -> Result<(), String> {
     if dies {
         let Completion::Failed { block, .. } = next(&mut end) else { return Err("not the block".to_owned()) };
         assert!(block.id() == id && block.bytes().iter().all(|byte| *byte == 7));
-        println!("{}", launch::PASSED);
-        // Skips MPI_Finalize, which would wait for the dead process, because that had left the domain before.
-        // SAFETY: ends the process, and nothing is left to do.
-        unsafe { libc::_exit(0) };
+        pass_without_finalising();
     } else {
         launch::wait_for_sign("the block was read");
         assert!(end.poll_completion().is_none(), "the process lives");

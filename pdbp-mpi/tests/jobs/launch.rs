@@ -57,7 +57,7 @@ fn launcher(ends: Ends) -> Command {
     }
     // Options that keep a launcher from ending all ranks when one has died.
     match (ends, open) {
-        (Ends::Well, _) => {}
+        (Ends::Well | Ends::Badly, _) => {}
         (Ends::WithoutOne | Ends::WithoutOneKilled, true) => {
             command.args(["--enable-recovery", "--mca", "orte_abort_on_non_zero_status", "0"]);
         }
@@ -113,8 +113,14 @@ fn run_once(job: &Job, ranks: usize) -> Result<(), String> {
     let wanted = match job.ends {
         Ends::Well => ranks,
         Ends::WithoutOne | Ends::WithoutOneKilled => ranks - 1,
+        Ends::Badly => 0,
     };
-    if passed != wanted || job.ends == Ends::Well && !status.success() {
+    let is_right = match job.ends {
+        Ends::Well => status.success(),
+        Ends::WithoutOne | Ends::WithoutOneKilled => true,
+        Ends::Badly => !status.success(),
+    };
+    if passed != wanted || !is_right {
         return failed(format!("ended with {status}, and {passed} of {wanted} ranks have passed"));
     }
     let left = files_left(&text, folder.path());

@@ -36,6 +36,8 @@ enum Ends {
     WithoutOne,
     /// The same when the rank is killed. The launcher of MPICH then kills all ranks, even with `-disable-auto-cleanup`.
     WithoutOneKilled,
+    /// The launcher ends all ranks, since one fails.
+    Badly,
 }
 
 const JOBS: &[Job] = &[
@@ -103,6 +105,8 @@ const JOBS: &[Job] = &[
     well("the_program_finalises_mpi_with_a_cluster_alive", &[2], endings::finalise),
     well("the_program_finalises_mpi_with_a_cluster_between_hosts_alive", &[2], endings::finalise_apart),
     without_one("a_rank_panics_with_a_cluster_alive", &[3], endings::panic),
+    badly("a_rank_that_exits_with_a_failure_ends_the_job", &[3], endings::exit_with_failure),
+    badly("a_rank_that_panics_ends_the_job_while_others_start", &[3], endings::panic_before_a_start),
     without_one_killed("a_rank_is_killed", &[3], endings::killed),
     without_one_killed("a_rank_is_killed_that_nobody_sends_to", &[3], endings::killed_in_silence),
     without_one_killed("a_rank_is_killed_and_another_hears_of_it", &[3], endings::killed_by_hearsay),
@@ -140,6 +144,10 @@ const fn without_one(
     program: fn() -> Result<(), String>,
 ) -> Job {
     Job { name, ranks, program, ends: Ends::WithoutOne }
+}
+
+const fn badly(name: &'static str, ranks: &'static [usize], program: fn() -> Result<(), String>) -> Job {
+    Job { name, ranks, program, ends: Ends::Badly }
 }
 
 /// Whether the suite runs with more than two ranks per processor on an MPI that polls without yielding.
