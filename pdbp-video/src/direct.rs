@@ -152,27 +152,25 @@ impl Worker {
     fn one(&mut self, stream: StreamNo, pass: u32, decode: &mut Decode<'_>) -> Result<(), ScoreError> {
         let captured_ns = self.clock.now_ns();
         let handover = &mut self.handover;
-        let mut pack_ns = 0;
+        let (mut is_shown, mut pack_ns) = (false, 0);
         let mut watch = Stopwatch::start();
         let decoded = decode(&mut |frame, picture| {
             let mut watch = Stopwatch::start();
             handover.put(FrameId { stream, frame, pass, captured_ns }, picture);
-            pack_ns = watch.lap();
+            (is_shown, pack_ns) = (true, watch.lap());
         });
         if handover.pushed.is_some() {
             self.work.analyse_ns += pack_ns;
         }
         self.work.decode_ns += watch.lap().saturating_sub(pack_ns);
-        match decoded {
-            Ok(Some(())) => {
-                self.work.decoded += 1;
-                self.handover.score(&mut self.work)?;
-                self.collect();
-            }
-            Ok(None) => {}
-            Err(error) => {
-                self.faults.push(Fault { stream, pass, captured_ns, reason: error.to_string() });
-            }
+        // Also if decoding failed after it.
+        if is_shown {
+            self.work.decoded += 1;
+            self.handover.score(&mut self.work)?;
+            self.collect();
+        }
+        if let Err(error) = decoded {
+            self.faults.push(Fault { stream, pass, captured_ns, reason: error.to_string() });
         }
         Ok(())
     }

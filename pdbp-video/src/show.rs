@@ -85,7 +85,7 @@ fn attend<E>(
         let mut found = 0;
         for (stream, follower) in &mut *followers {
             let Some((clip, source)) = streams.live(*stream) else { continue };
-            for _ in 0..source.waiting() {
+            for _ in 0..source.waiting() + follower.ready() {
                 each(*stream, &mut |take| follower.step(clip, take))?;
                 found += 1;
             }

@@ -7,7 +7,7 @@ use core::ops::Range;
 use std::collections::BTreeMap;
 
 use super::bits::Bits;
-use super::{EntryPoint, Index, IndexError, PictureSize, Standard, Unsupported, nals};
+use super::{EntryPoint, Index, IndexError, PictureSize, Repeated, Standard, Unsupported, nals};
 
 /// What a NAL unit of the base layer holds (table 7-1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,13 +132,21 @@ struct Open {
     slices: Option<(Kind, u32)>,
 }
 
+struct Pps {
+    range: Range<usize>,
+    /// The SPS that it refers to.
+    sps: u32,
+    /// Where the VPS of that, and that, were when this came.
+    known: [Option<Range<usize>>; 2],
+}
+
 #[derive(Default)]
-struct Builder {
-    vps: BTreeMap<u32, Range<usize>>,
+struct Builder<'a> {
+    data: &'a [u8],
+    vps: BTreeMap<u32, Repeated>,
     /// With the VPS that each refers to, and the sizes of its pictures, after cropping and before.
-    sps: BTreeMap<u32, (Range<usize>, u32, [PictureSize; 2])>,
-    /// With the SPS that each refers to.
-    pps: BTreeMap<u32, (Range<usize>, u32)>,
+    sps: BTreeMap<u32, (Repeated, u32, [PictureSize; 2])>,
+    pps: BTreeMap<u32, Pps>,
     refused: Option<Unsupported>,
     open: Option<Open>,
     /// Whether the last entry point is one only if no RASL picture follows.
@@ -149,7 +157,7 @@ struct Builder {
 /// Reads the structure of `data`.
 pub(super) fn index(data: &[u8]) -> Result<Index, IndexError> {
     let mut builder =
-        Builder { index: Index { standard: Standard::H265, ..Index::default() }, ..Builder::default() };
+        Builder { data, index: Index { standard: Standard::H265, ..Index::default() }, ..Builder::default() };
     let mut count = 0;
     for nal in nals(data) {
         let unit = data.get(nal.range.start + 3..nal.range.end).unwrap_or_default();
@@ -169,7 +177,7 @@ pub(super) fn index(data: &[u8]) -> Result<Index, IndexError> {
     }
 }
 
-impl Builder {
+impl Builder<'_> {
     fn add(&mut self, kind: Kind, range: &Range<usize>, payload: &[u8]) {
         match kind {
             Kind::Slice | Kind::Rasl | Kind::Cra | Kind::Idr => {
@@ -197,19 +205,28 @@ impl Builder {
     fn record_parameters(&mut self, kind: Kind, range: &Range<usize>, payload: &[u8]) {
         let mut bits = Bits::new(payload);
         match kind {
-            Kind::Vps => _ = bits.bits(4).map(|id| self.vps.insert(id, range.clone())),
+            Kind::Vps => {
+                let Some(id) = bits.bits(4) else { return };
+                let new = Repeated::new(self.data, range.clone(), self.vps.get(&id));
+                self.vps.insert(id, new);
+            }
             Kind::Sps => {
                 let Some(Sps { id, vps, size, coded, refused }) = sps(payload) else { return };
                 if refused.is_some() {
                     self.refused = self.refused.or(refused);
                     self.sps.remove(&id);
                 } else {
-                    self.sps.insert(id, (range.clone(), vps, [size, coded]));
+                    let before = self.sps.get(&id).map(|(before, ..)| before);
+                    let new = Repeated::new(self.data, range.clone(), before);
+                    self.sps.insert(id, (new, vps, [size, coded]));
                 }
             }
             Kind::Pps => {
                 if let (Some(id), Some(sps)) = (bits.ue(), bits.ue()) {
-                    self.pps.insert(id, (range.clone(), sps));
+                    let known = self.sps.get(&sps);
+                    let vps = known.and_then(|(_, vps, _)| self.vps.get(vps)).map(|vps| vps.latest.clone());
+                    let known = [vps, known.map(|(sps, ..)| sps.latest.clone())];
+                    self.pps.insert(id, Pps { range: range.clone(), sps, known });
                 }
             }
             _ => {}
@@ -257,10 +274,13 @@ impl Builder {
         self.index.pictures.push(range);
     }
 
-    /// The VPS and the SPS of a PPS, that PPS, and the sizes of their pictures.
+    /// The VPS and the SPS of a PPS, before it if possible, that PPS, and the sizes of their pictures.
     fn sets(&self, pps: u32) -> Option<([Range<usize>; 3], [PictureSize; 2])> {
-        let (pps, sps) = self.pps.get(&pps)?;
+        let Pps { range: pps, sps, known: [known_vps, known_sps] } = self.pps.get(&pps)?;
         let (sps, vps, sizes) = self.sps.get(sps)?;
-        Some(([self.vps.get(vps)?.clone(), sps.clone(), pps.clone()], *sizes))
+        let sps = sps.or_equal(known_sps.as_ref());
+        // Another SPS may refer to another VPS.
+        let known_vps = known_vps.as_ref().filter(|_| known_sps.as_ref() == Some(&sps));
+        Some(([self.vps.get(vps)?.or_equal(known_vps), sps, pps.clone()], *sizes))
     }
 }

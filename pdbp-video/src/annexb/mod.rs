@@ -88,6 +88,26 @@ impl EntryPoint {
     }
 }
 
+/// A parameter set, which streams repeat.
+struct Repeated {
+    latest: Range<usize>,
+    /// Start of the first copy in a row that equals it.
+    since: usize,
+}
+
+impl Repeated {
+    /// The one in that range of `data`, of which a decoder has had the other before.
+    fn new(data: &[u8], latest: Range<usize>, before: Option<&Self>) -> Self {
+        let equal = before.filter(|before| data.get(before.latest.clone()) == data.get(latest.clone()));
+        Self { since: equal.map_or(latest.start, |before| before.since), latest }
+    }
+
+    /// The copy in `known`, if it equals the latest; else that.
+    fn or_equal(&self, known: Option<&Range<usize>>) -> Range<usize> {
+        known.filter(|known| known.start >= self.since).unwrap_or(&self.latest).clone()
+    }
+}
+
 /// The coding of a stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Standard {
@@ -176,13 +196,21 @@ struct Open {
     has_b: bool,
 }
 
+struct Pps {
+    range: Range<usize>,
+    /// The SPS that it refers to.
+    sps: u8,
+    /// Where that was when this came.
+    known: Option<Range<usize>>,
+}
+
 #[derive(Default)]
 struct Builder<'a> {
     data: &'a [u8],
     nals: usize,
     /// With the sizes of its pictures, after cropping and before.
-    sps: BTreeMap<u8, (Range<usize>, [PictureSize; 2])>,
-    pps: BTreeMap<u8, (Range<usize>, u8)>,
+    sps: BTreeMap<u8, (Repeated, [PictureSize; 2])>,
+    pps: BTreeMap<u8, Pps>,
     /// Of the first sequence parameter set that is not supported.
     refused: Option<Unsupported>,
     open: Option<Open>,
@@ -215,12 +243,15 @@ impl Builder<'_> {
                     self.refused.get_or_insert(refused);
                     self.sps.remove(&sps.id);
                 } else {
-                    self.sps.insert(sps.id, (nal.range.clone(), [sps.size, sps.coded]));
+                    let before = self.sps.get(&sps.id).map(|(before, _)| before);
+                    let new = Repeated::new(self.data, nal.range.clone(), before);
+                    self.sps.insert(sps.id, (new, [sps.size, sps.coded]));
                 }
             }
             NalKind::Pps => {
                 if let Some(pps) = params::pps(payload) {
-                    self.pps.insert(pps.id, (nal.range.clone(), pps.sps));
+                    let sps = self.sps.get(&pps.sps).map(|(sps, _)| sps.latest.clone());
+                    self.pps.insert(pps.id, Pps { range: nal.range.clone(), sps: pps.sps, known: sps });
                 }
             }
             _ => {}
@@ -277,11 +308,11 @@ impl Builder<'_> {
         self.index.pictures.push(open.range);
     }
 
-    /// The SPS of a PPS, that PPS, and the sizes of their pictures.
+    /// The SPS of a PPS, before it if possible, that PPS, and the sizes of their pictures.
     fn sets(&self, pps: u8) -> Option<([Range<usize>; 2], [PictureSize; 2])> {
-        let (pps, sps) = self.pps.get(&pps)?;
-        let (sps, sizes) = self.sps.get(sps)?;
-        Some(([sps.clone(), pps.clone()], *sizes))
+        let pps = self.pps.get(&pps)?;
+        let (sps, sizes) = self.sps.get(&pps.sps)?;
+        Some(([sps.or_equal(pps.known.as_ref()), pps.range.clone()], *sizes))
     }
 
     fn finish(self) -> Result<Index, IndexError> {

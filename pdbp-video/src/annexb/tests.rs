@@ -107,15 +107,24 @@ pub(crate) fn with_two_pps() -> Vec<u8> {
 fn an_h265_entry_point_has_the_parameter_sets_of_the_pictures_up_to_the_next() {
     let data = include_bytes!("../../tests/streams/hevc_slices.265");
     let kind = |range: &Range<usize>| data[range.start + 3] >> 1;
-    let (mut stream, mut has_both) = (Vec::new(), false);
+    let (mut stream, mut has_both, mut is_after_irap) = (Vec::new(), false, false);
     for Nal { range, .. } in nals(&data[..]).chain(nals(&data[..])) {
         let unit = &data[range.clone()];
         match kind(&range) {
-            0..=9 => stream.extend(with_pps_15(unit, 2, 1)),
+            0..=9 => {
+                // Parameter sets may come again, alone.
+                if unit[5] & 0x80 != 0 && core::mem::replace(&mut is_after_irap, false) {
+                    stream.extend(nals(data).take(2).flat_map(|nal| &data[nal.range]));
+                }
+                stream.extend(with_pps_15(unit, 2, 1));
+            }
             34 if !core::mem::replace(&mut has_both, true) => {
                 stream.extend([unit, &with_pps_15(unit, 2, 0)].concat());
             }
-            _ => stream.extend(unit),
+            kind => {
+                is_after_irap |= kind < 32;
+                stream.extend(unit);
+            }
         }
     }
     let index = Index::new(&stream).unwrap();
@@ -140,10 +149,43 @@ fn an_entry_point_has_the_parameter_sets_of_the_pictures_up_to_the_next() {
     assert_eq!(index.entries[0].pieces.len(), 1, "all are there");
     for entry in &index.entries[1..] {
         let [sps, pps, picture] = &*entry.pieces else { panic!("{:?}", entry.pieces) };
-        assert!(picture.contains(&sps.start), "it has to come before the PPS that refers to it");
+        assert!(sps.end <= pps.start, "it has to come before the PPS that refers to it");
         assert_eq!((stream[sps.start + 3] & 0x1f, stream[pps.start + 3] & 0x1f), (7, 8));
-        assert!(pps.end < index.pictures[0].end);
+        assert!(pps.end < index.pictures[0].end && pps.end < picture.start);
     }
+}
+
+/// The same with the SPS once more, alone, before the first picture after each IDR picture.
+pub(crate) fn with_two_pps_and_sps_again() -> Vec<u8> {
+    let data = with_two_pps();
+    let sps = nals(&data).find(|nal| nal.kind == NalKind::Sps).unwrap();
+    let mut stream = Vec::new();
+    for nal in nals(&data) {
+        stream.extend(&data[nal.range]);
+        if nal.kind == NalKind::IdrSlice {
+            stream.extend(&data[sps.range.clone()]);
+        }
+    }
+    stream
+}
+
+/// The PPS that the others of its group refer to was then missing.
+#[test]
+fn a_repeated_sps_keeps_no_pps_from_an_entry_point() {
+    let stream = with_two_pps_and_sps_again();
+    let index = Index::new(&stream).unwrap();
+    assert_ranges_hold(&stream, &index);
+    assert_eq!((index.pictures.len(), index.entries.len()), (132, 5));
+    for entry in &index.entries[1..] {
+        let kinds: Vec<_> = entry.pieces.iter().map(|piece| stream[piece.start + 3] & 0x1f).collect();
+        assert_eq!(kinds, [7, 8, 7], "SPS, PPS 15, and the picture with those before it");
+    }
+    // One with other contents may be meant for the PPS: nothing is put before it.
+    let mut other = stream.clone();
+    let sps: Vec<_> = nals(&stream).filter(|nal| nal.kind == NalKind::Sps).map(|nal| nal.range).collect();
+    other[sps[3].start + 6] ^= 1;
+    let index = Index::new(&other).unwrap();
+    assert_eq!(index.entries[1].pieces.len(), 1);
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub(super) type Take<'a> = dyn FnMut(&Yuv<'_>) + 'a;
 /// After an error it must not be used again: its behaviour is then undefined.
 pub(super) trait Decoder: Send {
     /// Decodes one picture, all of its slices, with the preceding parameter sets if the decoder has not seen them: `pieces` of `data`, in order.
-    /// Hands the picture that is displayed next to `take`, unless the order of the pictures is not certain yet.
+    /// Hands the picture that is displayed next to `take`, unless the order of the pictures is not certain yet, and perhaps some that follow it.
     ///
     /// # Errors
     /// The decoder's complaint.

@@ -43,7 +43,7 @@ pub(crate) use yuv::OnDevice;
 pub use yuv::Yuv;
 
 use self::decoder::{Decoder, Fault, Tenancy};
-use crate::annexb::{EntryPoint, Index, PictureSize, Standard};
+use crate::annexb::{EntryPoint, Index, PictureSize, Standard, nals};
 use crate::clips::Clip;
 use crate::sources::Source;
 use crate::streams::{StreamNo, Streams};
@@ -275,6 +275,9 @@ pub struct Follower {
     next: usize,
     /// Numbers of the pictures that have not come out yet, in display order.
     inside: VecDeque<u32>,
+    /// Copies of pictures that have come out together with others, or of a decoder that was given up. They are handed out before the next one is
+    /// decoded.
+    ready: VecDeque<Vec<u8>>,
     /// Why a live source is not decoded; reported once.
     refused: Option<String>,
     crashes: Crashes,
@@ -294,6 +297,7 @@ impl Follower {
             decoder: None,
             next: entry.picture as usize,
             inside: VecDeque::new(),
+            ready: VecDeque::new(),
             refused: None,
             crashes: Crashes::default(),
         }
@@ -309,6 +313,7 @@ impl Follower {
                 decoder: None,
                 next: 0,
                 inside: VecDeque::new(),
+                ready: VecDeque::new(),
                 refused: None,
                 crashes: Crashes::default(),
             });
@@ -316,17 +321,29 @@ impl Follower {
         Some(Self::new(codec, streams.entry(stream, 0)?.1))
     }
 
+    /// Number of pictures that have come out and wait to be handed out.
+    pub(crate) fn ready(&self) -> usize {
+        self.ready.len()
+    }
+
     /// Feeds the next picture of `clip`, always the same one, and hands the picture that comes out to `take` with its number, in display order.
-    /// `Ok(None)`: nothing came out yet; decoders keep the first pictures back, in case others are displayed before them.
+    /// `Ok(None)`: nothing came out yet; decoders keep the first pictures back, in case others are displayed before them. If several come out at
+    /// once, the next calls hand out the others, and feed nothing.
     ///
     /// # Errors
     ///
-    /// [`DecodeError`] if the picture is damaged; the next call continues at the next entry point.
+    /// [`DecodeError`] if the picture is damaged; the next call continues at the next entry point. `take` may have been given a picture before.
     pub fn step<R>(
         &mut self,
         clip: &Clip,
         take: impl FnOnce(u32, &Yuv<'_>) -> R,
     ) -> Result<Option<R>, DecodeError> {
+        if self.ready.is_empty() && self.begins_again_with_cra(clip) {
+            self.retire();
+        }
+        if let Some(frame) = self.ready.pop_front() {
+            return Ok(reel::show_copy(&frame, take));
+        }
         if let Some(source) = clip.source() {
             return self.step_live(source, take);
         }
@@ -344,7 +361,7 @@ impl Follower {
             && let Err(error) = self.codec.admits(coded)
         {
             // From the next entry point.
-            self.decoder = None;
+            self.retire();
             self.next += 1;
             return Err(error);
         }
@@ -363,7 +380,7 @@ impl Follower {
             Some(Ok(unit)) => unit,
             Some(Err(reason)) => {
                 // A key picture follows.
-                self.decoder = None;
+                self.retire();
                 return Err(DecodeError::Source { reason });
             }
         };
@@ -377,7 +394,7 @@ impl Follower {
                 Ok(index) => self.codec.admits_all(&index).err().map(|error| error.to_string()),
             };
             if let Some(reason) = refused {
-                self.decoder = None;
+                self.retire();
                 let is_known = self.refused.as_ref() == Some(&reason);
                 self.refused = Some(reason.clone());
                 return if is_known { Ok(None) } else { Err(DecodeError::Source { reason }) };
@@ -393,6 +410,33 @@ impl Follower {
             source.decoded(unit);
         }
         shown
+    }
+
+    /// Whether the next picture is the clip's first one again, and a CRA picture of H.265 (type 21 of Rec. ITU-T H.265 table 7-1). Such a picture
+    /// does not end the sequence before it. After an end of sequence it would, but then the pictures inside are discarded (C.5.2.2).
+    fn begins_again_with_cra(&self, clip: &Clip) -> bool {
+        let index = clip.index();
+        if index.standard != Standard::H265 || self.next < index.pictures.len() {
+            return false;
+        }
+        let first = index.entries.first().and_then(|entry| clip.data().get(entry.pieces.last()?.clone()));
+        let is_cra = |unit: &[u8]| {
+            nals(unit).any(|nal| unit.get(nal.range.start + 3).is_some_and(|header| header >> 1 & 0x3f == 21))
+        };
+        first.is_some_and(is_cra)
+    }
+
+    /// Gives up a decoder that has not failed. The next steps hand out the pictures inside.
+    fn retire(&mut self) {
+        let Some(mut decoder) = self.decoder.take() else { return };
+        let (inside, ready) = (&mut self.inside, &mut self.ready);
+        let drained = decoder.drain(&mut |yuv| {
+            ready.extend(inside.pop_front().map(|number| reel::copy(number, yuv)));
+        });
+        // The reason for giving it up is reported.
+        if drained.is_err() && decoder.fault() == Fault::Process {
+            self.crashes.add();
+        }
     }
 
     /// Decodes picture `next`, which consists of `pieces`.
@@ -419,18 +463,20 @@ impl Follower {
             self.inside.pop_front();
         }
         self.inside.push_back(picture);
-        let number = self.inside.front().copied().unwrap_or(picture);
-        let mut first = First::new(|yuv: &Yuv<'_>| take(number, yuv));
-        let decoded = decoder.decode(data, pieces, &mut |yuv| first.take(yuv));
+        let (inside, ready) = (&mut self.inside, &mut self.ready);
+        let (mut take, mut result) = (Some(take), None);
+        let decoded = decoder.decode(data, pieces, &mut |yuv| {
+            let number = inside.pop_front().unwrap_or(picture);
+            match take.take() {
+                Some(take) => result = Some(take(number, yuv)),
+                // Libavcodec from FFmpeg 7.1 on shows all pictures that it holds at an IDR picture of H.265.
+                None => ready.push_back(reel::copy(number, yuv)),
+            }
+        });
         decoded.map_err(|reason| match decoder.fault() {
             Fault::Process => DecodeError::Crashed { picture, reason, is_last: self.crashes.add() },
             fault => fault.error(picture, reason),
         })?;
-        self.inside.drain(..first.taken().min(self.inside.len()));
-        if first.more > 0 {
-            return Err(DecodeError::Damaged { picture, reason: "several pictures in one".to_owned() });
-        }
-        let result = first.result;
         self.decoder = Some(decoder);
         self.crashes.shown();
         Ok(result)

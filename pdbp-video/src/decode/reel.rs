@@ -46,19 +46,26 @@ impl Reel {
             return Ok(None);
         };
         let Some(picture) = pictures.get(streams.turn(stream, pass, pictures.len())) else { return Ok(None) };
-        // It was written by `develop`.
-        let frame = read_frame(picture.as_ref().map_err(Clone::clone)?).ok();
-        Ok(frame.map(|(header, picture)| take(header.id().frame, &picture)))
+        Ok(show_copy(picture.as_ref().map_err(Clone::clone)?, take))
     }
 }
 
 fn develop(sampler: &mut Sampler, clip: &Clip, entry: &EntryPoint) -> Result<Vec<u8>, DecodeError> {
-    let id = FrameId { stream: StreamNo(0), frame: entry.picture, pass: 0, captured_ns: 0 };
-    sampler.sample(clip, entry, |picture| {
-        let mut frame = vec![0; frame_len(picture.size())];
-        // The length is the one asked for.
-        let written = write_frame(id, picture, &mut frame);
-        debug_assert_eq!(written, Ok(()));
-        frame
-    })
+    sampler.sample(clip, entry, |picture| copy(entry.picture, picture))
+}
+
+/// A copy of picture `number`, in the wire form of frames.
+pub(super) fn copy(number: u32, picture: &Yuv<'_>) -> Vec<u8> {
+    let id = FrameId { stream: StreamNo(0), frame: number, pass: 0, captured_ns: 0 };
+    let mut frame = vec![0; frame_len(picture.size())];
+    // The length is the one asked for.
+    let written = write_frame(id, picture, &mut frame);
+    debug_assert_eq!(written, Ok(()));
+    frame
+}
+
+/// Hands such a copy to `take`, with its number.
+pub(super) fn show_copy<R>(frame: &[u8], take: impl FnOnce(u32, &Yuv<'_>) -> R) -> Option<R> {
+    // It was written by `copy`.
+    read_frame(frame).ok().map(|(header, picture)| take(header.id().frame, &picture))
 }

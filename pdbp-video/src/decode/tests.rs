@@ -127,6 +127,110 @@ fn a_follower_resumes_at_the_entry_point_after_the_damage() {
     }
 }
 
+/// Its PPS was not among what the follower was given first.
+#[test]
+fn a_follower_may_begin_at_a_key_picture_after_which_the_sps_is_repeated() {
+    let clip = Clip::new("repeated", crate::annexb::tests::with_two_pps_and_sps_again()).unwrap();
+    for codec in codecs() {
+        let (pictures, errors) = follow(codec, &clip, 1, 29);
+        assert_eq!((errors, pictures[0].0), (0, 30), "{codec}");
+        assert!(pictures.len() >= 26, "{codec}: {}", pictures.len());
+    }
+}
+
+/// Hands out so many black pictures for each that it is given.
+struct Bursts(VecDeque<usize>);
+
+impl Decoder for Bursts {
+    fn decode(&mut self, _: &[u8], _: &[Range<usize>], take: &mut decoder::Take<'_>) -> Result<(), String> {
+        let (size, plane) = (PictureSize { width: 16, height: 16 }, [0; 256]);
+        let black = Yuv::tight(size, &plane, &plane[..64], &plane[..64]);
+        (0..self.0.pop_front().unwrap()).for_each(|_| take(&black));
+        Ok(())
+    }
+
+    fn drain(&mut self, _: &mut decoder::Take<'_>) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// As libavcodec from FFmpeg 7.1 on does at IDR pictures of H.265; it was taken for damage.
+#[test]
+fn pictures_that_come_out_together_are_handed_out_one_by_one() {
+    let clip = Clip::new("qcif", BUNDLED[0].data).unwrap();
+    let bursts = Bursts([0, 0, 3, 1, 0, 2, 1].into());
+    let mut follower = Follower::new(Codec::default(), &clip.index().entries[0]);
+    follower.decoder = Some(Box::new(bursts));
+    let steps: Vec<_> = (0..10).map(|_| follower.step(&clip, |number, _| number).unwrap()).collect();
+    let expected = [None, None, Some(0), Some(1), Some(2), Some(3), None, Some(4), Some(5), Some(6)];
+    assert_eq!((steps, follower.next), (expected.to_vec(), 7));
+}
+
+/// The last ones before each gap were lost, without a word.
+#[test]
+fn pictures_inside_a_decoder_outlive_a_gap_of_a_live_source() {
+    let data = BUNDLED[0].data;
+    let index = Index::new(data).unwrap();
+    for codec in codecs() {
+        let source = Source::new(crate::sources::Address::parse("rtp://127.0.0.1:0").unwrap().unwrap());
+        let unit = |picture: usize| {
+            let bytes = data[index.pictures[picture].clone()].to_vec();
+            Ok(crate::sources::AccessUnit {
+                standard: Standard::H264,
+                bytes,
+                is_key: picture.is_multiple_of(30),
+            })
+        };
+        (0..20).for_each(|picture| source.feed(unit(picture)));
+        source.feed(Err("a packet was lost".into()));
+        (30..60).for_each(|picture| source.feed(unit(picture)));
+        let live = Streams::new(vec![Clip::live(source)], 1);
+        // Not `of`: that would begin to receive.
+        let mut follower = Follower::new(codec, &index.entries[0]);
+        let (clip, source) = live.live(StreamNo(0)).unwrap();
+        let (mut shown, mut faults) = (Vec::new(), 0);
+        while source.waiting() + follower.ready() > 0 {
+            match follower.step(clip, |number, yuv| (number, planes(yuv))) {
+                Ok(picture) => shown.extend(picture),
+                Err(_) => faults += 1,
+            }
+        }
+        let clip = Clip::new("qcif", data).unwrap();
+        let (expected, _) = follow(codec, &clip, 0, 40);
+        assert_eq!((faults, numbers(&shown[..20])), (1, (0..20).collect()), "{codec}");
+        assert!(shown[..20] == expected[..20], "{codec}");
+        assert!(shown.len() >= 46, "{codec}: {}", shown.len());
+        assert_eq!(numbers(&shown), (0..shown.len() as u32).collect::<Vec<_>>(), "{codec}");
+    }
+}
+
+/// The second time its pictures got each other's numbers, and then it was reported as damaged.
+#[test]
+fn a_clip_that_begins_with_a_cra_picture_begins_again_as_if_it_were_the_first_time() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/streams/hevc_open_gop.265");
+    let data = std::fs::read(file).unwrap();
+    let kind = |nal: &crate::annexb::Nal| data[nal.range.start + 3] >> 1 & 0x3f;
+    let all: Vec<_> = crate::annexb::nals(&data).collect();
+    let is_cra = |nal: &crate::annexb::Nal| kind(nal) == 21;
+    let cra = all.iter().position(is_cra).unwrap();
+    let next = (cra + 1..all.len()).find(|place| is_cra(&all[*place])).unwrap_or(all.len());
+    let sets = all.iter().filter(|nal| matches!(kind(nal), 32..=34)).take(3);
+    let rest = all[cra..next].iter().filter(|nal| !matches!(kind(nal), 8 | 9 | 32..=34));
+    let cut: Vec<u8> = sets.chain(rest).flat_map(|nal| data[nal.range.clone()].to_vec()).collect();
+    let clip = Clip::new("cut", cut).unwrap();
+    let length = clip.index().pictures.len();
+    assert!(length > 6, "{length}");
+    for codec in codecs().into_iter().filter(|codec| codec.decodes(Standard::H265)) {
+        let mut expected = Vec::new();
+        whole(codec, &clip, |yuv| expected.push((expected.len() as u32, planes(yuv)))).unwrap();
+        let (pictures, errors) = follow(codec, &clip, 0, 5 * length);
+        assert_eq!(errors, 0, "{codec}");
+        assert!(pictures.len() > 2 * length, "{codec}: {}", pictures.len());
+        let again = expected.iter().cycle().take(pictures.len());
+        assert!(pictures.iter().eq(again), "{codec}: {:?}", numbers(&pictures));
+    }
+}
+
 /// A parser may leave such a picture out without a word.
 #[test]
 fn a_picture_with_nothing_but_a_start_is_reported_and_those_after_it_keep_their_numbers() {

@@ -93,7 +93,7 @@ impl DecoderPart<'_> {
         Ok(done)
     }
 
-    /// Decodes one picture with `decode`, sends it, and reports the stream if there is none.
+    /// Decodes one picture with `decode`, sends it, and reports the stream if decoding fails.
     fn one(&mut self, stream: StreamNo, done: &mut Done, decode: &mut Decode<'_>) -> Result<(), String> {
         if self.job.error().is_some() {
             return Err(GIVEN_UP.into());
@@ -101,23 +101,23 @@ impl DecoderPart<'_> {
         done.streams += 1;
         let (pass, captured_ns) = (done.pass, self.job.clock.now_ns());
         let mut watch = Stopwatch::start();
-        let (mut sent, mut pack_ns) = (Ok(0), 0);
+        let (mut sent, mut pack_ns) = (None, 0);
         let shown = decode(&mut |frame, picture| {
             let mut watch = Stopwatch::start();
-            sent = send(&mut self.writer, FrameId { stream, frame, pass, captured_ns }, picture);
+            sent = Some(send(&mut self.writer, FrameId { stream, frame, pass, captured_ns }, picture));
             pack_ns = watch.lap();
         });
         self.work.decode_ns += watch.lap().saturating_sub(pack_ns);
-        match shown {
-            Ok(Some(())) => {
-                done.bytes += sent?;
-                self.work.decoded += 1;
-                done.frames += 1;
-            }
-            Ok(None) => {}
-            Err(error) => self.report(FaultHead { pass, stream: stream.0, captured_ns }, &error)?,
+        // Also if decoding failed after it: the analyser scores what was sent.
+        if let Some(bytes) = sent {
+            done.bytes += bytes?;
+            self.work.decoded += 1;
+            done.frames += 1;
         }
-        Ok(())
+        shown.map_or_else(
+            |error| self.report(FaultHead { pass, stream: stream.0, captured_ns }, &error),
+            |_| Ok(()),
+        )
     }
 
     fn report(&self, head: FaultHead, error: &DecodeError) -> Result<(), String> {
@@ -146,4 +146,58 @@ fn send(writer: &mut StreamWriter<&Part>, id: FrameId, picture: &Yuv<'_>) -> Res
     }
     writer.flush_segment().map_err(|error| error.to_string())?;
     Ok(length as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use pdbp::{Cluster, PartKind};
+
+    use super::*;
+    use crate::account::RunClock;
+    use crate::clips::{BUNDLED, Clip};
+    use crate::decode::{Codec, Reel, Sampler};
+    use crate::measure::Place;
+    use crate::plan::{Layout, Mode, Plan, Pool};
+    use crate::streams::Streams;
+
+    /// The console's count of scores was then ahead of its count of pictures: a pass ended before its last scores had come.
+    #[test]
+    fn a_picture_that_was_sent_counts_even_if_decoding_fails_after_it() {
+        let cluster = Cluster::local(1).unwrap();
+        let node = &cluster.nodes()[0];
+        let [part, console, analyser] =
+            ["decoder", "console", "analyser"].map(|name| node.register(name, PartKind::Cpu).unwrap());
+        let target = |name: &str| part.find(&address(name, 0), super::super::MEETING).unwrap();
+        let streams = Streams::new(vec![Clip::new("qcif", BUNDLED[0].data).unwrap()], 1);
+        let plan = Plan { mode: Mode::Sample, passes: 1, decoders: 1 };
+        let (layout, place) = (Layout::of(Side::Whole, 1, 1), Place::cpu());
+        let job = Job {
+            streams: &streams,
+            plan,
+            codec: Codec::default(),
+            place: &place,
+            clock: RunClock::start(),
+            pool: Pool::new(vec![streams.share(0, 1)]),
+            reel: Reel::default(),
+            error: std::sync::Mutex::default(),
+            layout,
+        };
+        let writer = part.open_stream(target("analyser")).unwrap();
+        let (pair, work) = (job.layout.pairs[0], Work::default());
+        let mut decoder =
+            DecoderPart { part: &part, console: target("console"), writer, pair, job: &job, work };
+        let mut done = Done { pass: 0, pair: 0, streams: 0, frames: 0, bytes: 0, node: 0, zero: 0 };
+        let (clip, entry) = streams.entry(StreamNo(0), 0).unwrap();
+        let mut sampler = Sampler::new(Codec::default());
+        let mut decode = |take: &mut crate::show::Take<'_>| {
+            sampler.sample(clip, entry, |picture| take(0, picture)).unwrap();
+            Err(DecodeError::Incomplete { picture: 1 })
+        };
+        decoder.one(StreamNo(0), &mut done, &mut decode).unwrap();
+        assert_eq!((done.frames, decoder.work.decoded), (1, 1));
+        assert_eq!(done.bytes, frame_len(entry.size) as u64);
+        let fault = console.recv_timeout(super::super::MEETING).unwrap();
+        assert_eq!(fault.command(), command::FAULT);
+        drop(analyser);
+    }
 }

@@ -253,6 +253,8 @@ struct Queue {
     last_key: Option<AccessUnit>,
     /// Units are dropped until a key picture comes that there is room for.
     is_full: bool,
+    /// A fault that waits until there is room for it. Units are dropped meanwhile: what follows it must not be decoded as if nothing had happened.
+    withheld: Option<String>,
     /// For waiting entries, and the key picture.
     hold: Hold,
 }
@@ -265,6 +267,7 @@ impl Shared {
             faults: 0,
             last_key: None,
             is_full: false,
+            withheld: None,
             hold: Hold::new(room),
         };
         Self {
@@ -288,7 +291,12 @@ impl Shared {
                 let bytes = queue.bytes - unit.bytes.len();
                 queue.hold(bytes);
             }
-            Err(_) => queue.faults -= 1,
+            Err(_) => {
+                queue.faults -= 1;
+                if let Some(reason) = queue.withheld.take() {
+                    queue.fault(reason);
+                }
+            }
         }
         self.waiting.store(queue.entries.len(), Ordering::Relaxed);
         Some(unit)
@@ -299,7 +307,7 @@ impl Shared {
         let mut queue = self.queue();
         match unit {
             Ok(unit) => {
-                if queue.is_full && !unit.is_key {
+                if queue.withheld.is_some() || (queue.is_full && !unit.is_key) {
                     return;
                 }
                 let (was_full, refused) = (queue.is_full, queue.admit(unit).err());
@@ -356,6 +364,10 @@ impl Queue {
         if self.faults < MOST_FAULTS {
             self.faults += 1;
             self.entries.push_back(Err(reason));
+        } else if let Some(Ok(_)) = self.entries.back() {
+            // After another fault it can be left out.
+            self.withheld = Some(reason);
+            self.is_full = true;
         }
     }
 }

@@ -391,6 +391,31 @@ fn a_queue_that_nobody_empties_stays_short_and_goes_on_at_a_key_picture() {
     assert!(shared.take().unwrap().unwrap().is_key && shared.take().is_none());
 }
 
+/// The decoder went on over the gap.
+#[test]
+fn a_fault_that_there_is_no_room_for_is_reported_before_the_next_picture() {
+    let shared = Shared::new(&Arc::default());
+    let unit = |is_key| Ok(AccessUnit { standard: Standard::H264, bytes: vec![0; 9], is_key });
+    for _ in 0..=MOST_FAULTS {
+        shared.put(unit(true));
+        shared.put(Err("a packet was lost".into()));
+    }
+    shared.put(unit(true));
+    let mut entries: Vec<_> = shared.take().into_iter().collect();
+    // Of a picture that was dropped meanwhile the rest is of no use.
+    shared.put(unit(false));
+    entries.extend(core::iter::from_fn(|| shared.take()));
+    shared.put(unit(false));
+    shared.put(unit(true));
+    entries.extend(core::iter::from_fn(|| shared.take()));
+    assert_eq!(entries.iter().filter(|entry| entry.is_ok()).count(), MOST_FAULTS + 2);
+    assert!(
+        entries.chunks(2).all(|pair| pair[0].is_ok() && pair.get(1).is_none_or(Result::is_err)),
+        "{entries:?}"
+    );
+    assert_eq!(shared.waiting.load(Ordering::Relaxed), 0);
+}
+
 proptest! {
     /// Whatever is lost, doubled or swapped: pictures that come out are whole, in order, and follow a key picture.
     #[test]

@@ -201,7 +201,7 @@ impl LibavDecoder {
 impl Decoder for LibavDecoder {
     fn decode(&mut self, data: &[u8], pieces: &[Range<usize>], take: &mut Take<'_>) -> Result<(), String> {
         self.session.send(data, pieces)?;
-        // One packet gives one picture at most; were there more, the next packet would be refused.
+        // All that there are, since otherwise the next packet would be refused.
         while self.show(take)? {}
         Ok(())
     }
