@@ -30,7 +30,8 @@ pub(crate) struct Ruler {
 impl Ruler {
     /// The vertical axis.
     pub(crate) fn vertical(scale: Scale, values: impl Iterator<Item = f64>, start: f64, end: f64) -> Self {
-        let values = values.filter(|value| scale != Scale::Log || *value > 0.0);
+        let fits = |value: &f64| value.is_finite() && (scale != Scale::Log || *value > 0.0);
+        let values = values.filter(fits);
         let (least, most) = values.fold((f64::MAX, f64::MIN), |(a, b), value| (a.min(value), b.max(value)));
         let (least, most) = if least > most { (1.0, 1.0) } else { (least, most) };
         let marks = match scale {
@@ -61,9 +62,9 @@ impl Ruler {
         }
     }
 
-    /// The pixel of a value; the lower end for values below it.
+    /// The pixel of a value; the nearer end for values beyond the axis.
     pub(crate) fn at(&self, value: f64) -> f64 {
-        let value = value.max(self.low);
+        let value = value.max(self.low).min(self.high);
         let share = match self.scale {
             Scale::Log => (value / self.low).log10() / (self.high / self.low).log10(),
             Scale::Zero | Scale::Fit => (value - self.low) / (self.high - self.low),
@@ -104,6 +105,15 @@ mod tests {
         assert_eq!(of(Scale::Fit, [996.0, 1003.0]), [996.0, 998.0, 1000.0, 1002.0, 1004.0]);
         assert_eq!(of(Scale::Log, [30.0, 400.0]), [10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0]);
         assert_eq!(of(Scale::Log, [0.2, 200.0]), [0.1, 1.0, 10.0, 100.0, 1000.0]);
+    }
+
+    #[test]
+    fn infinite_values_do_not_stretch_the_axis() {
+        for scale in [Scale::Zero, Scale::Fit, Scale::Log] {
+            let ruler = Ruler::vertical(scale, [3.0, f64::INFINITY].into_iter(), 0.0, 1.0);
+            assert!(ruler.marks.len() < 100, "{scale:?}: {} marks", ruler.marks.len());
+            assert_eq!(ruler.at(f64::INFINITY), 1.0);
+        }
     }
 
     #[test]
