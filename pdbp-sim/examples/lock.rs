@@ -6,6 +6,7 @@
 //! $ cargo run --release -p pdbp-sim --example lock -- hasty 10    # that seed again, by itself
 //! ```
 use std::cell::Cell;
+use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -132,22 +133,29 @@ fn run(seed: u64, hasty: bool) -> Result<u64, ScenarioError> {
     Ok(cluster.steps())
 }
 
-fn main() {
+fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1).peekable();
     let hasty = arguments.next_if(|word| word == "hasty").is_some();
     let seeds = arguments.next().unwrap_or_else(|| "0..5000".to_owned());
     let (first, end) = seeds.split_once("..").map_or((&*seeds, None), |(first, end)| (first, Some(end)));
     let seeds = match (first.parse::<u64>(), end.map(str::parse).transpose()) {
         (Ok(first), Ok(end)) => first..end.unwrap_or(first + 1),
-        _ => return eprintln!("usage: lock [hasty] [SEED | FIRST..END]"),
+        _ => {
+            eprintln!("usage: lock [hasty] [SEED | FIRST..END]");
+            return ExitCode::from(2);
+        }
     };
     let (start, many, mut steps) = (Instant::now(), seeds.clone().count(), 0);
     for seed in seeds {
         match run(seed, hasty) {
             Ok(of_run) => steps += of_run,
-            Err(error) => return println!("{error}"),
+            Err(error) => {
+                println!("{error}");
+                return ExitCode::FAILURE;
+            }
         }
     }
     let seconds = start.elapsed().as_secs_f64();
     println!("{many} seeds: no two clients had the lock together; {steps} steps in {seconds:.2} s");
+    ExitCode::SUCCESS
 }
