@@ -37,13 +37,14 @@ impl Net {
         life
     }
 
-    /// Crashes a node, which loses everything.
+    /// Crashes a node, which loses everything. On a fabric, packets that already wait at its endpoint still leave.
     pub(super) fn crash(&mut self, node: u16) {
         if !self.is_alive(node) {
             return;
         }
         if let Some(state) = self.nodes.get_mut(usize::from(node)) {
             state.alive = false;
+            state.free_at = 0;
             state.ready.clear();
         }
         for peer in (0..self.nodes.len() as u16).filter(|peer| *peer != node) {
@@ -52,7 +53,12 @@ impl Net {
                 continue;
             }
             match self.physics.crash_sight {
-                CrashSight::AtOnce => self.fail(node, peer),
+                CrashSight::AtOnce => {
+                    self.fail(node, peer);
+                    // Also where the session had already ended, and the peer's new life waits for the next one.
+                    let (low, high) = key(node, peer);
+                    self.notice_at_both(low, high);
+                }
                 CrashSight::BySilence => self.check_link(node, peer),
             }
         }

@@ -93,7 +93,7 @@ pub(super) struct NodeState {
     /// Whether it is in the list of nodes for which something is ready.
     pub(super) rung: bool,
     /// The time when the host has sent everything given to it.
-    free_at: u64,
+    pub(super) free_at: u64,
     /// The group of a partition.
     pub(super) group: u16,
 }
@@ -326,13 +326,15 @@ impl Net {
             return;
         }
         let Some(host) = self.nodes.get_mut(usize::from(from)) else { return };
-        let start = self.now.max(free_at).max(host.free_at);
         let (on_link, at_host) =
             (serialisation(bytes, self.physics.rate), serialisation(bytes, self.physics.host_rate));
-        frame.left = start + on_link.max(at_host);
-        let left = frame.left;
-        out.free_at = start + on_link;
-        host.free_at = start + at_host;
+        // The link passes on what the host gives it, from the first bit on. A backlog of the link does not keep the host from its other links.
+        let from_host = self.now.max(host.free_at);
+        host.free_at = from_host + at_host;
+        let on_way = from_host.max(free_at);
+        let left = host.free_at.max(on_way + on_link);
+        frame.left = left;
+        out.free_at = on_way + on_link;
         if self.physics.loss.strikes(&mut self.random) {
             self.counts.lost += 1;
             return;
@@ -370,6 +372,10 @@ impl Net {
             out.armed = false;
             return;
         };
+        if out.repeats == 0 {
+            // It may have waited to leave, while the peer could not answer.
+            out.heard = out.heard.max(left);
+        }
         let last_call = out.heard.saturating_add(give_up);
         if last_call <= now {
             self.fail(from, to);

@@ -91,7 +91,7 @@ macro_rules! flaws {
 use Invariant::{Accounted, Contents, Counters, Once, Order, Quiescence, Quiet, Streams, Supersteps};
 
 flaws! {
-    messages_by_a_relay_that_do_not_say_their_way: ForgetsWay, each 5 in grid, by [Contents];
+    messages_by_a_relay_that_do_not_say_their_way: ForgetsWay, each 5 in grid, by [Contents, Once];
     full_blocks_that_are_emptied: EmptiesFull, each 5 in busy, by [Order];
     trains_that_say_fewer_than_they_have: CountsTrainShort, each 2 in busy, by [Once];
     trains_that_others_follow_and_that_say_fewer: CountsEndedShort, each 5 in busy, by [Counters, Order];

@@ -5,7 +5,8 @@ use pdbp_core::umb::{BlockPool, HeapMemory, stride};
 use pdbp_core::{Arrival, Completion, Op, Reason, Transport};
 
 use super::bad;
-use crate::network::{Cause, CrashSight, Network, Physics, Port, ms};
+use crate::network::{Cause, CrashSight, Ground, Network, Physics, Port, ms, us};
+use crate::rapidio::{Timing, Topology};
 
 const BODY: usize = 448;
 
@@ -32,9 +33,13 @@ fn end(port: Port) -> End {
 
 impl End {
     fn send(&mut self, to: u16, byte: u8) -> bool {
+        self.send_bytes(to, byte, 100)
+    }
+
+    fn send_bytes(&mut self, to: u16, byte: u8, length: usize) -> bool {
         let mut block = self.pool.take().unwrap();
         block.bytes_mut().fill(byte);
-        let block = self.pool.seal(block, 100);
+        let block = self.pool.seal(block, length);
         match self.port.submit(Op::Send { peer: node(to), block }) {
             Ok(()) => true,
             Err(refused) => {
@@ -199,6 +204,90 @@ fn the_rate_of_a_link_is_kept() {
     assert_eq!(ends[1].poll().len(), 9);
     run(&network, 8_001_000);
     assert_eq!(ends[1].poll().len(), 1);
+}
+
+/// Links of 1 bit per µs, so that a block takes 800 µs.
+fn slow_links() -> Physics {
+    Physics { rate: 1_000_000, latency: 1000, arrival: Arrival::InPlace, ..Physics::default() }
+}
+
+/// The same rate, but of the host.
+fn slow_host() -> Physics {
+    Physics { rate: 0, host_rate: 1_000_000, notice: 0, ..slow_links() }
+}
+
+#[test]
+fn an_idle_link_does_not_wait_for_the_backlog_of_another_one() {
+    let (network, mut ends) = ends(3, slow_links());
+    (0..10).for_each(|i| assert!(ends[0].send(1, i)));
+    assert!(ends[0].send(2, 7));
+    run(&network, 801_000);
+    assert_eq!(ends[2].poll(), ["received 7 node0"]);
+}
+
+#[test]
+fn all_links_of_a_host_share_its_rate() {
+    let (network, mut ends) = ends(3, slow_host());
+    (0..10).for_each(|i| assert!(ends[0].send(1, i)));
+    assert!(ends[0].send(2, 7));
+    run(&network, 8_800_999);
+    assert_eq!((ends[1].poll().len(), ends[2].poll().len()), (10, 0));
+    run(&network, 8_801_000);
+    assert_eq!(ends[2].poll(), ["received 7 node0"]);
+}
+
+#[test]
+fn a_new_life_does_not_wait_for_what_the_host_had_to_send_before() {
+    let (network, mut ends) = ends(2, slow_host());
+    (0..10).for_each(|i| assert!(ends[0].send(1, i)));
+    ends[0] = end(network.attach(0).unwrap());
+    run(&network, us(100));
+    ends[1].poll();
+    assert!(ends[0].send(1, 77));
+    run(&network, ms(2));
+    assert!(ends[1].poll().contains(&"received 77 node0".to_owned()));
+}
+
+#[test]
+fn a_frame_that_waited_for_its_turn_is_sent_again_if_it_is_lost() {
+    let (network, mut ends) = ends(3, slow_host());
+    (0..25).for_each(|i| assert!(ends[0].send(1, i)));
+    assert!(ends[0].send(2, 7));
+    // It leaves after 20.8 ms, longer than `give_up`.
+    run(&network, 20_799_000);
+    network.cut(0, 2);
+    run(&network, 20_805_000);
+    network.heal();
+    run(&network, ms(25));
+    assert_eq!(ends[2].poll(), ["received 7 node0"]);
+    assert_eq!(network.counts().failures, 0);
+}
+
+#[test]
+fn a_link_is_not_given_up_while_its_frame_waits_at_its_endpoint() {
+    let ground = Ground::Fabric { topology: Topology::boards(1), timing: Timing::SRIO };
+    let (give_up, largest_block) = (us(6), stride(BODY));
+    let physics = Physics { ground, give_up, largest_block, arrival: Arrival::InPlace, ..Physics::default() };
+    let (network, ports) = Network::new(3, physics, 11).unwrap();
+    let mut ends: Vec<_> = ports.into_iter().map(end).collect();
+    // 13 µs of the endpoint's link.
+    (0..60).for_each(|i| assert!(ends[0].send_bytes(1, i, 400)));
+    assert!(ends[0].send(2, 7));
+    run(&network, us(10));
+    assert!(ends[2].poll().is_empty());
+    run(&network, us(100));
+    assert_eq!(ends[2].poll(), ["received 7 node0"]);
+    assert_eq!(network.counts().failures, 0);
+}
+
+#[test]
+fn a_new_life_learns_that_its_peer_has_crashed_before_they_met() {
+    let (network, mut ends) = ends(2, Physics { crash_sight: CrashSight::AtOnce, ..Physics::default() });
+    ends[1] = end(network.attach(1).unwrap());
+    assert!(ends[1].send(0, 9));
+    network.crash(0);
+    run(&network, ms(1000));
+    assert_eq!(ends[1].poll(), ["failed node0", "down node0: the peer has crashed"]);
 }
 
 #[test]
