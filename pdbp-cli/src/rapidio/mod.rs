@@ -77,6 +77,10 @@ impl Rapidio {
     /// # Errors
     /// A result that is wrong; a file that cannot be written.
     pub(crate) fn run(&self) -> Result<String, Failed> {
+        if let Some(folder) = &self.report {
+            // First, since the experiments take minutes.
+            page::create(folder)?;
+        }
         let page = match self.what.as_deref() {
             Some("scale") => scale::page(self.processes.as_deref(), self.sizes.as_deref())?,
             Some("congest") => congest::page()?,
@@ -95,4 +99,19 @@ fn aims(name: &'static str, introduction: &str, sections: Vec<Section>) -> Page 
     let claims = "aims are reached";
     let (introduction, verdicts) = (introduction.to_owned(), ["reached:", "MISSED:"]);
     Page { name, introduction, sections, claims, verdicts }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_that_cannot_be_written_is_refused_before_the_experiments() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        // Nothing can be run either, which is found out next.
+        let (processes, sizes) = (Some(vec![4096]), Some(vec![16 << 20]));
+        let (what, report) = (Some("scale".to_owned()), Some(file.path().join("report")));
+        let error = Rapidio { what, report, processes, sizes }.run().unwrap_err().to_string();
+        assert!(error.starts_with("cannot write "), "{error}");
+    }
 }

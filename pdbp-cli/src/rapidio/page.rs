@@ -66,7 +66,7 @@ impl Page {
         (claims().filter(|(_, holds)| *holds).count(), claims().count())
     }
 
-    /// Writes the page and its plots into `folder`, which is created if needed.
+    /// Writes the page and its plots into `folder`.
     pub(super) fn write(&self, folder: &Path) -> Result<(), Failed> {
         let (held, all) = self.tally();
         let mut body = format!(
@@ -88,16 +88,23 @@ impl Page {
             body.push_str("</div>");
         }
         let page = pdbp_plots::page(&format!("pdbp rapidio {}", self.name), &body);
-        let failed = |path: &Path, error| format!("cannot write {}: {error}", path.display());
-        std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
         let plots = self.sections.iter().flat_map(|section| &section.plots);
         let files = plots.map(|(name, plot)| (*name, plot.as_str()));
         for (name, text) in [("index.html", page.as_str())].into_iter().chain(files) {
             let path = folder.join(name);
-            std::fs::write(&path, text).map_err(|error| failed(&path, error))?;
+            std::fs::write(&path, text).map_err(|error| failed(&path, &error))?;
         }
         Ok(())
     }
+}
+
+/// Creates the folder of a page if needed.
+pub(super) fn create(folder: &Path) -> Result<(), Failed> {
+    std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error).into())
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> String {
+    format!("cannot write {}: {error}", path.display())
 }
 
 /// A line of a table. The first column is names.

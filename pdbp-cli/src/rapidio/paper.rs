@@ -106,7 +106,7 @@ fn messages() -> Result<Section, Failed> {
             "Our reading: process 0 sends to the others in turn, to each its share, and each packet is answered before the next one \
              leaves. A packet takes 1 cycle at the endpoint and 1 in each switch, its answer 1 in each switch."
                 .to_owned(),
-            "Two integers are fitted to these two numbers: 20 cycles until a process runs, and 1 for each message. That is a \
+            "Two integers are fitted to these two numbers: 20 cycles until a process runs, and 1 for each message. That is \
              a calibration, not a proof. \"Bare\" is without them, with nothing fitted; \"pipelined\" is that, too, but waits for answers \
              at the end of each message only, which is two to three times too fast."
                 .to_owned(),

@@ -2,7 +2,7 @@
 
 use pdbp_plots::{Series, Shape};
 use pdbp_sim::rapidio::mpirio;
-use pdbp_sim::rapidio::{DATA, Timing, Topology, Tree};
+use pdbp_sim::rapidio::{DATA, LinkTraffic, Timing, Topology, Tree};
 
 use super::paper::{WIDTH, linear, log, plot, series, topologies};
 use super::workloads::{self, HandOut, OUTPUT, PROCESSES, ROWS, Test, WINDOW};
@@ -95,6 +95,11 @@ pub(super) fn sums() -> Result<Section, Failed> {
     })
 }
 
+/// When the last of so many processes comes to the barrier: after its start and its computing.
+fn last_comes(processes: usize) -> u64 {
+    Timing::PAPER.start + 100 * (processes as u64 - 1)
+}
+
 /// Process r computes for 100 · r cycles, then all meet.
 pub(super) fn barrier() -> Result<Section, Failed> {
     let mut rows = Vec::new();
@@ -105,12 +110,12 @@ pub(super) fn barrier() -> Result<Section, Failed> {
             let ended = world.barrier().await;
             (ended.is_ok(), world.time(), world.traffic())
         })?;
-        let last = 100 * (report.results.len() as u64 - 1);
+        let last = last_comes(report.results.len());
         let times = || report.results.iter().map(|result| result.1);
         let (first_out, last_out) = (times().min().unwrap_or(0), times().max().unwrap_or(0));
         together &= first_out >= last && report.results.iter().all(|result| result.0);
         counted &= report.results.iter().all(|result| result.2 == report.traffic);
-        let numbers = [last + Timing::PAPER.start, first_out, last_out, report.traffic];
+        let numbers = [last, first_out, last_out, report.traffic];
         let mut row = vec![name.to_owned()];
         row.extend(numbers.map(|number| number.to_string()));
         row.push(format!("{:.4}", report.flow()));
@@ -162,6 +167,11 @@ pub(super) fn convolutions() -> Result<Section, Failed> {
     })
 }
 
+/// Whether a link is in the tree, or carries neither packets nor answers.
+fn keeps_to_the_tree(link: &LinkTraffic) -> bool {
+    link.in_tree || (link.requests, link.answers) == ([0, 0], [0, 0])
+}
+
 /// A ring of boards, its tree, and what its links carry.
 pub(super) fn topology() -> Result<Section, Failed> {
     let ring = Topology::boards(4).ring();
@@ -179,7 +189,6 @@ pub(super) fn topology() -> Result<Section, Failed> {
         row.extend(link.requests.iter().chain(&link.answers).map(u64::to_string));
         row
     });
-    let unused = report.links.iter().all(|link| link.in_tree || link.requests == [0, 0]);
     Ok(Section {
         title: "Four boards in a ring, before and after Init (figure 6)".to_owned(),
         notes: vec![format!(
@@ -191,7 +200,37 @@ pub(super) fn topology() -> Result<Section, Failed> {
         )],
         head: vec!["link of switches", "", "packets →", "←", "answers →", "←"],
         rows: rows.collect(),
-        claims: vec![("all traffic takes the spanning tree".to_owned(), unused)],
+        claims: vec![(
+            "all traffic takes the spanning tree".to_owned(),
+            report.links.iter().all(keeps_to_the_tree),
+        )],
         plots: vec![("topology.svg", picture::svg("Spanning tree and traffic", &tree, &report.links, WIDTH))],
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use pdbp_sim::rapidio::LinkEnd;
+
+    use super::*;
+
+    #[test]
+    fn a_process_comes_to_the_barrier_after_its_start() {
+        assert_eq!(last_comes(8), 720);
+    }
+
+    #[test]
+    fn answers_beside_the_tree_are_traffic_too() {
+        let link = |in_tree, requests, answers| {
+            keeps_to_the_tree(&LinkTraffic {
+                switch: 0,
+                neighbor: LinkEnd::Switch(1),
+                in_tree,
+                requests,
+                answers,
+            })
+        };
+        assert!(link(true, [1, 1], [1, 1]) && link(false, [0, 0], [0, 0]));
+        assert!(!link(false, [1, 0], [0, 0]) && !link(false, [0, 0], [0, 1]));
+    }
 }

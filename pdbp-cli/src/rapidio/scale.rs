@@ -20,8 +20,9 @@ const PIECES: [usize; 3] = [960, 3968, 16_000];
 
 const INTRODUCTION: &str = "\
 Trees of degree 4 with boards of four DSPs, 16 Gb/s, 110 ns per switch, 10 ns per link, 0.5 µs of the processor per message; virtual time.
-Software has the same fabric, the steps of pdbp_core::collective, and no headers or windows of its own; of all algorithms and lengths of
-messages the fastest one counts. Every result is checked.
+Software has the same fabric, the steps of pdbp_core::collective, and no headers or windows of its own; of all algorithms the
+fastest one counts, with the best length of messages: 960, 3,968 or 16,000 bytes, or the whole if it is short, up to about 512 of them.
+Every result is checked.
 ";
 
 /// The processes that an option names.
@@ -64,21 +65,41 @@ pub(super) fn page(processes: Option<&[usize]>, sizes: Option<&[usize]>) -> Resu
     let mut sizes = sizes.unwrap_or(&SIZES).to_vec();
     processes.sort_unstable();
     sizes.sort_unstable();
+    let all = processes.iter().flat_map(|processes| sizes.iter().map(|bytes| (*processes, *bytes)));
+    let (run, left_out): (Vec<_>, Vec<_>) = all.partition(|(processes, bytes)| is_small(*processes, *bytes));
+    let note = left_out_note(&left_out);
+    if run.is_empty() {
+        return Err(format!(
+            "rapidio scale: nothing to run; choose fewer processes or shorter sizes. {note}"
+        )
+        .into());
+    }
     let mut sections = Vec::new();
     for kind in [Kind::Broadcast, Kind::AllReduce] {
-        let mut points = Vec::new();
-        for processes in &processes {
-            for bytes in &sizes {
-                let all = processes * bytes;
-                if all <= MOST && (*processes <= 1024 || all <= MOST_OF_THOUSANDS) {
-                    points.push(point(kind, *processes, *bytes)?);
-                }
-            }
-        }
-        sections.push(section(kind, &points, &processes));
+        let points: Vec<_> =
+            run.iter().map(|(processes, bytes)| point(kind, *processes, *bytes)).collect::<Result<_, _>>()?;
+        let mut section = section(kind, &points, &processes);
+        section.notes.extend((!left_out.is_empty()).then(|| note.clone()));
+        sections.push(section);
     }
     sections.push(crossings(&processes)?);
     Ok(aims("scale", INTRODUCTION, sections))
+}
+
+/// Whether a call is small enough to be run.
+fn is_small(processes: usize, bytes: usize) -> bool {
+    let all = processes * bytes;
+    all <= MOST && (processes <= 1024 || all <= MOST_OF_THOUSANDS)
+}
+
+fn left_out_note(points: &[(usize, usize)]) -> String {
+    let names: Vec<_> = points.iter().map(|(processes, bytes)| format!("{processes} × {bytes} B")).collect();
+    format!(
+        "Left out, since all processes together would have more than {} MiB, or more than {} MiB if they are more than 1024: {}.",
+        MOST >> 20,
+        MOST_OF_THOUSANDS >> 20,
+        names.join(", ")
+    )
 }
 
 fn topology(processes: usize) -> Topology {
@@ -92,6 +113,11 @@ fn call(kind: Kind, bytes: usize) -> Call {
     }
 }
 
+/// Whether a rank has only zeros before the call, which none of the results are.
+fn starts_empty(kind: Kind, rank: usize) -> bool {
+    kind == Kind::Broadcast && rank != 0
+}
+
 /// Runs a call, in switches or by an algorithm and messages of this many bytes.
 fn run(
     kind: Kind,
@@ -103,7 +129,11 @@ fn run(
     let report = mpirio::run(&topology(processes), Timing::SRIO, async |mut world| {
         // Sums of whole numbers below 2²⁴ are exact.
         let value = |rank: usize| ((rank % 7 + 1) as f32).to_ne_bytes();
-        let own = value(world.rank()).repeat(bytes / 4);
+        let own = if starts_empty(kind, world.rank()) {
+            vec![0; bytes]
+        } else {
+            value(world.rank()).repeat(bytes / 4)
+        };
         let output = match by {
             None => match world.start(call, Vec::new(), own) {
                 Ok(started) => started.wait().await,
@@ -147,7 +177,9 @@ fn software(kind: Kind, processes: usize, bytes: usize) -> Vec<(Algorithm, usize
         if *algorithm == Algorithm::Doubling && bytes > 64 << 10 {
             continue;
         }
-        let pieces = PIECES.into_iter().filter(|piece| by_pieces && *piece < bytes && 256 * piece > bytes);
+        // Of long data the longest pieces are always tried, so that each call has at least one algorithm.
+        let are_few = |piece: &usize| 512 * piece > bytes || *piece == PIECES[2];
+        let pieces = PIECES.into_iter().filter(|piece| by_pieces && *piece < bytes && are_few(piece));
         ways.extend(pieces.map(|piece| (*algorithm, piece)));
         if !by_pieces || bytes <= 64 << 10 {
             ways.push((*algorithm, bytes.next_multiple_of(64)));
@@ -305,4 +337,42 @@ fn crossings(processes: &[usize]) -> Result<Section, Failed> {
         claims: vec![("(N − 1)·4/3 crossings in switches, exactly".to_owned(), exact)],
         plots: Vec::new(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_call_that_options_may_name_has_software_to_compare_with() {
+        for kind in [Kind::Broadcast, Kind::AllReduce] {
+            for processes in [4, 16, 64, 256, 1024, 4096] {
+                for bytes in [4, 64 << 10, 1 << 20, 4 << 20, 16 << 20] {
+                    assert!(!software(kind, processes, bytes).is_empty(), "{kind:?}, {processes}, {bytes}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_mebibyte_is_also_cut_into_messages_of_16_packets() {
+        assert!(software(Kind::Broadcast, 256, 1 << 20).contains(&(Algorithm::Chain, 3968)));
+    }
+
+    #[test]
+    fn calls_that_are_too_large_are_named_or_refused() {
+        let page_of = |processes: &[usize], sizes: &[usize]| page(Some(processes), Some(sizes));
+        let error = page_of(&[1024], &[1 << 20]).err().unwrap().to_string();
+        assert!(error.contains("nothing to run") && error.contains("1024 × 1048576 B"), "{error}");
+        let page = page_of(&[64], &[16 << 20, 4]).unwrap();
+        let notes: Vec<_> = page.sections.iter().map(|section| section.notes.concat()).collect();
+        assert!(notes[..2].iter().all(|note| note.ends_with(": 64 × 16777216 B.")), "{notes:?}");
+        assert!(page_of(&[4], &[4]).unwrap().sections[0].notes.is_empty());
+    }
+
+    #[test]
+    fn only_the_root_of_a_broadcast_has_its_data_at_the_start() {
+        assert!((1..100).all(|rank| starts_empty(Kind::Broadcast, rank)));
+        assert!(!starts_empty(Kind::Broadcast, 0) && !starts_empty(Kind::AllReduce, 7));
+    }
 }
