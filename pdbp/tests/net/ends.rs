@@ -167,34 +167,6 @@ fn two_clusters_that_end_at_once_lose_nothing() {
     });
 }
 
-/// Interrupts are meant for the program's calls, not for the gateway, which gives back what it could not deliver.
-#[test]
-fn an_interrupt_does_not_end_the_farewell_of_a_gateway() {
-    // Most does not fit in the other gateway, and comes back in more blocks than links and pipes of this cluster hold.
-    let west = builder("west").listen("127.0.0.1:0".to_owned()).farewell(SOON).block_bytes(4096);
-    let west = west.start().unwrap();
-    let east = builder("east").trunk("west", west.address().unwrap()).set("trunk_bytes", "4194304");
-    let mut grid = Grid::of([west, east.start().unwrap()]);
-    grid.send(0, 0..4 * COUNT).unwrap();
-    let gateway = grid.clusters[0].as_ref().unwrap().node(0).unwrap();
-    (0..10).for_each(|_| gateway.interrupt());
-    drop(gateway);
-    let (mut sender, mut reader) = (Got::default(), Got::default());
-    let began = Instant::now();
-    end(&mut grid, [0], |grid| {
-        // Not before the gateway has nothing left to do but to wait for this part.
-        if began.elapsed() > Duration::from_millis(2_500) {
-            sender.read(&grid.parts[0]);
-        }
-    });
-    until(|| {
-        sender.read(&grid.parts[0]);
-        reader.read(&grid.parts[1]);
-        (reader.came.len() + sender.returned.len() == 4 * COUNT as usize).then_some(())
-    });
-    assert!(!sender.returned.is_empty());
-}
-
 /// If a part takes nothing for `timeout_ms` of its cluster, what waits for it comes back; what it has received stays.
 #[test]
 fn what_waits_too_long_for_a_part_comes_back() {
