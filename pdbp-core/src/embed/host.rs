@@ -28,9 +28,9 @@ use crate::umb::{BlockMemory, StaticMemory};
 /// See the [module](super) for a program.
 pub struct Host<T: Transport, M: BlockMemory = StaticMemory, P: SpacePolicy = Adaptive> {
     endpoint: RefCell<Endpoint<'static, T, M, P>>,
-    /// Indexed by private pipe: the task waiting for messages.
+    /// Indexed by part slot: the task waiting for messages.
     wakers: Wakers,
-    /// Whether anything was released since the last poll.
+    /// Whether the next poll wakes tasks even if it does no work: something was released since the last one, or can be read now.
     released: Cell<bool>,
 }
 
@@ -192,6 +192,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
     /// # Errors
     /// See [`PipeError`].
     pub fn apply_pipe(&self, part: PartId) -> Result<(), PipeError> {
+        // A task may be waiting for the part.
+        self.released.set(true);
         self.with(|endpoint| endpoint.apply_pipe(part))
     }
 
@@ -352,8 +354,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
         if let Some(message) = self.recv(part) {
             return Poll::Ready(message);
         }
-        if let Some(pipe) = self.with(|endpoint| endpoint.engine().private_pipe(part)) {
-            self.wakers.set(usize::from(pipe.0), cx.waker());
+        if let Some(slot) = self.with(|endpoint| endpoint.engine().slot_of(part)) {
+            self.wakers.set(slot, cx.waker());
         }
         Poll::Pending
     }
@@ -426,12 +428,16 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
     /// # Errors
     /// See [`SuperstepError`].
     pub fn advance(&self, part: PartId, done: bool) -> Result<bool, SuperstepError> {
-        self.with(|endpoint| endpoint.advance(part, done))
+        let advanced = self.with(|endpoint| endpoint.advance(part, done));
+        // Messages of the next superstep can be read now.
+        self.released.set(self.released.get() || advanced != Ok(true));
+        advanced
     }
 
     /// As [`Endpoint::leave_superstep`].
     pub fn leave_superstep(&self, part: PartId) {
         self.with(|endpoint| endpoint.leave_superstep(part));
+        self.released.set(true);
     }
 
     /// For destructors. The endpoint is already borrowed only if its transport calls its host; the dropped value then keeps its

@@ -32,6 +32,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Endpoint<'_, T, M
     /// # Errors
     /// [`PipeError::AlreadyBound`], [`PipeError::NoSuchPart`], and [`PipeError::NoneIdle`].
     pub fn apply_pipe(&mut self, part: PartId) -> Result<(), PipeError> {
+        self.pipes.dirty = true;
         self.engine.bind_pipe(part)?;
         // Notices in the pipe were for the part that had it before.
         self.clear(part);

@@ -4,6 +4,7 @@ mod more;
 #[allow(unreachable_pub)]
 mod net;
 mod seeded;
+mod wakes;
 
 use net::{Link, Net, Node, Piece, run};
 use pdbp_core::Event;
