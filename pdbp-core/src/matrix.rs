@@ -214,7 +214,7 @@ impl RowSpace {
     /// Ends an interval: counts it as idle or not.
     pub(crate) fn close_interval(&mut self) {
         if self.peak.saturating_mul(4) < self.real {
-            self.idle_intervals += 1
+            self.idle_intervals = self.idle_intervals.saturating_add(1);
         } else {
             self.idle_intervals = 0
         }
