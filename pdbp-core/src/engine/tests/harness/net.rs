@@ -136,6 +136,8 @@ pub struct Net {
     /// Whether places are vacant at the start; and the places that have been given up, by the engine that did so.
     open: bool,
     pub vacated: Vec<(usize, usize)>,
+    /// What nodes have reported: the node, the primary, and its term.
+    pub led: Vec<(usize, Option<usize>, Option<u32>)>,
 }
 
 impl Net {
@@ -155,6 +157,7 @@ impl Net {
             ended: Vec::new(),
             open: setup.open,
             vacated: Vec::new(),
+            led: Vec::new(),
         }
     }
 
@@ -391,6 +394,10 @@ impl Transport for Port {
 
     fn vacate(&mut self, peer: NodeId) {
         self.net.borrow_mut().vacated.push((self.me, peer.index()));
+    }
+
+    fn lead(&mut self, primary: Option<NodeId>, term: Option<u32>) {
+        self.net.borrow_mut().led.push((self.me, primary.map(NodeId::index), term));
     }
 
     fn disconnect(&mut self, peer: NodeId) {

@@ -186,3 +186,21 @@ fn quiet_comes_among_those_that_are_there() {
     assert_eq!(delivered(&c), 2);
     c.close();
 }
+
+#[test]
+fn only_a_transport_of_an_open_cluster_is_told_of_primaries_and_of_each_once() {
+    let mut c = Setup { links: Links::Posted, ..Setup::default() }.ready();
+    run(&mut c);
+    assert!(c.net.borrow().led.is_empty() && c.net.borrow().vacated.is_empty());
+    c.close();
+    let mut c = open(3);
+    run(&mut c);
+    meet(&mut c, &[0, 1]);
+    for i in 0..2 {
+        let net = c.net.borrow();
+        let led: std::vec::Vec<_> = net.led.iter().filter(|led| led.0 == i).collect();
+        assert!(led.windows(2).all(|two| two[0] != two[1]), "{led:?}");
+        assert_eq!(led.last().map(|led| led.1), Some(Some(0)));
+    }
+    c.close();
+}
