@@ -149,6 +149,13 @@ impl<'a> Parts<'a> {
         place.entry.as_ref().is_some_and(|entry| entry.id == part).then_some(place)
     }
 
+    /// The contents of a part's slot, provided that it has not left.
+    pub(super) fn active_mut(&mut self, part: PartId) -> Option<&mut Local> {
+        let place = self.get_mut(part.local())?;
+        let is_there = !matches!(place.state, LocalPart::Free | LocalPart::Leaving);
+        (is_there && place.entry.as_ref().is_some_and(|entry| entry.id == part)).then_some(place)
+    }
+
     /// Returns the id of the next part of `node`, and the number of parts before it. Any free slot would do; this takes them in
     /// turn.
     fn next_id(&self, node: NodeId) -> Option<(PartId, u64)> {

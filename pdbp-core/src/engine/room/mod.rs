@@ -29,6 +29,7 @@
 //! that is granted space for a message that it has given up. Unused space granted to a node that fails is freed once everything
 //! that had arrived from the node has been read.
 
+mod ending;
 mod sent;
 mod table;
 
@@ -37,7 +38,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::parts::Local;
 use super::{Delivery, Engine, OpenError};
-use crate::cdu::{CduClass, Cdus, Route, SegmentHeader};
+use crate::cdu::{CduClass, Cdus, Route};
 use crate::id::{NodeId, PartId, Time};
 use crate::policy::SpacePolicy;
 use crate::routing::LinkId;
@@ -75,6 +76,13 @@ pub(super) enum RoomRequest {
         to: PartId,
         number: u32,
         state: Answer,
+    },
+    /// The message was given up when the table had no room to remember it. The slot takes no other until the receiver has been
+    /// notified.
+    Ending {
+        from: PartId,
+        to: PartId,
+        number: u32,
     },
 }
 
@@ -115,8 +123,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Limits the total number of bytes of messages longer than a block that all parts of this node reassemble at a time. Until
     /// this is called, there is no limit. A message longer than the limit is refused at its sender.
     pub fn limit_assembly(&mut self, bytes: u64) {
-        self.rooms.limit = bytes.max(self.rooms.reserved);
+        self.rooms.limit = bytes;
         self.rooms.dirty = true;
+        self.refuse_queued(bytes.max(1), |entry| entry.bytes > bytes);
     }
 
     /// As [`limit_assembly`](Self::limit_assembly), for a node with `buffers` buffers of equal size, each for one message of up
@@ -144,12 +153,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         number: u32,
         bytes: u64,
     ) -> Result<bool, RoomError> {
-        let Some(local) = self.parts.get_mut(from.local()) else {
+        let Some(local) = self.parts.active_mut(from) else {
             return Err(RoomError::NoSuchPart);
         };
         let mut tries = 0;
         match local.room_request {
             RoomRequest::Idle => {}
+            RoomRequest::Ending { .. } => return Ok(false),
             RoomRequest::Open { to: other, number: before, state } if (other, before) == (to, number) => {
                 match state {
                     Answer::Granted => return Ok(true),
@@ -189,38 +199,6 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         debug_assert!(pushed.is_ok(), "an empty block has room for an announcement");
         self.submit(block.into_urgent());
         Ok(false)
-    }
-
-    /// Ends the message for which a part has asked for space. `sent` means that its last segment was submitted. Otherwise the
-    /// message is given up, and the receiver is notified as soon as there is room for that.
-    pub fn end_room(&mut self, from: PartId, sent: bool) {
-        let Some(local) = self.parts.get_mut(from.local()) else { return };
-        let RoomRequest::Open { to, number, state } = core::mem::take(&mut local.room_request) else {
-            return;
-        };
-        if let Answer::TooLong { .. } = state {
-            return;
-        }
-        if sent {
-            local.sent.record(number);
-        } else {
-            self.end_message(from, to, number);
-            return;
-        }
-        if self.is_relayed(to.node()) {
-            let is_earlier = |e: &RoomEntry| e.state == State::Sent && (e.source, e.dest) == (from, to);
-            self.rooms.drop_if(is_earlier);
-            if self.rooms.is_half_free() {
-                self.rooms.add(RoomEntry::of_sender(from, to, number, State::Sent));
-            }
-        }
-    }
-
-    /// Records that the receiver of a message is to be notified that nothing more of it will arrive.
-    fn end_message(&mut self, source: PartId, dest: PartId, number: u32) {
-        // If there is no room to remember it, the receiver finds out from the part's next message.
-        self.rooms.add(RoomEntry::of_sender(source, dest, number, State::Ending));
-        self.rooms.ending = true;
     }
 
     /// Takes the space of a message that begins to arrive at part `part`. `None` if its sender was not granted that much.
@@ -278,42 +256,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
         }
         if core::mem::take(&mut self.rooms.ending) {
-            for entry in 0..self.rooms.table.len() {
-                worked += self.end_room_request(entry);
-            }
+            worked += self.end_messages();
         }
         worked
-    }
-
-    /// Notifies the receiver of a message that was given up, behind its segments, if there is room for that now.
-    fn end_room_request(&mut self, entry: usize) -> u32 {
-        let Some(Some(ended)) = self.rooms.table.get(entry) else { return 0 };
-        let RoomEntry { source, dest: to, number, state: State::Ending, .. } = *ended else { return 0 };
-        match self.open(to.node()) {
-            Ok(mut block) => {
-                let dest = u32::from(to.local()) | ABORTED;
-                let announcement = Announcement { number: number.into(), dest: dest.into(), bytes: 0.into() };
-                let route = |dest| Route::raw(CduClass::ShortMessage as u8, 0, source.local(), dest);
-                let end = SegmentHeader::new(number, SegmentHeader::ABORTED, 0);
-                let ended = block.reserve_segment(route(to.local()), end, 0).is_ok();
-                let told = block.push(route(PartId::NODE), announcement.as_bytes()).is_ok();
-                debug_assert!(ended && told, "an empty block has room for both");
-                self.submit(block);
-            }
-            // The receiver lost the message along with its link to this node, but it knows nothing of a link to a relay.
-            Err(error) => {
-                let waits = matches!(error, OpenError::WouldBlock)
-                    || (self.is_relayed(to.node()) && self.agreement.is_member(to.node()));
-                self.rooms.ending |= waits;
-                if waits {
-                    return 0;
-                }
-            }
-        }
-        if let Some(slot) = self.rooms.table.get_mut(entry) {
-            *slot = None;
-        }
-        1
     }
 
     /// Reads messages of other nodes' parts to this node itself: bytes `start..end` of an arrived block.
@@ -483,10 +428,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub(super) fn forget_rooms(&mut self, dest: u16) {
         let is_granted = |state| matches!(state, State::Granted | State::Orphaned);
         self.rooms.drop_if(|e| is_granted(e.state) && e.dest.local() == dest);
+        self.refuse_queued(0, |entry| entry.dest.local() == dest);
+    }
+
+    /// Answers requests that are waiting for space: messages of up to `limit` bytes could get some or, for 0, none needs any.
+    fn refuse_queued(&mut self, limit: u64, which: impl Fn(&RoomEntry) -> bool) {
         for i in (0..).take(self.rooms.table.len()) {
             let Some(Some(entry)) = self.rooms.table.get_mut(i as usize) else { continue };
-            if matches!(entry.state, State::Queued(_)) && entry.dest.local() == dest {
-                entry.state = State::Reply { limit: 0 };
+            if matches!(entry.state, State::Queued(_)) && which(entry) {
+                entry.state = State::Reply { limit };
                 self.queue_room_answer(i);
             }
         }

@@ -127,7 +127,7 @@ impl<'a> Rooms<'a> {
             _ => None,
         });
         let (_, i, entry) = queued.max_by_key(|(age, ..)| *age)?;
-        let entry = entry.as_mut().filter(|entry| entry.bytes <= self.limit - self.reserved)?;
+        let entry = entry.as_mut().filter(|entry| entry.bytes <= self.limit.saturating_sub(self.reserved))?;
         entry.state = State::Granted;
         self.reserved += entry.bytes;
         Some(i)

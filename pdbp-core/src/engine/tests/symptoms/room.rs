@@ -3,7 +3,8 @@
 use std::vec;
 
 use super::super::harness::{Cluster, Host, Links, Setup, node, part};
-use super::{BOTH, rounds, setup};
+use super::{BOTH, rounds, setup, ship};
+use crate::OpenError;
 use crate::cdu::{CduClass, Route};
 use crate::engine::RoomError;
 use crate::id::PartId;
@@ -207,4 +208,78 @@ fn only_the_receiver_of_a_message_says_whether_there_is_room_for_it() {
     c.host(1).engine.release_room(room);
     c.host(0).engine.end_room(from, true);
     c.close();
+}
+
+/// What the node itself receives may fill the table in which it remembers messages that it gave up.
+#[test]
+fn a_receiver_learns_of_a_message_given_up_that_its_sender_has_no_room_to_remember() {
+    let mut c = Setup { parts: 4, ..setup(Links::InPlace) }.ready();
+    let mut rooms = vec![];
+    for number in 1..3 {
+        for from in [part(1, 0), part(1, 1)] {
+            assert_eq!(ask(&mut c, from, part(0, 0), number, 10), Ok(true));
+            rooms.push(c.host(0).engine.take_room(part(0, 0), from, number, 10).expect("it was granted"));
+            c.host(1).engine.end_room(from, true);
+        }
+    }
+    limited(&mut c, 100);
+    let (from, to) = (part(0, 1), part(1, 0));
+    assert_eq!(ask(&mut c, from, to, 1, 100), Ok(true));
+    c.host(0).engine.end_room(from, false);
+    assert_eq!(c.host(0).engine.request_room(from, to, 2, 100), Ok(false), "its end has not left");
+    rounds(&mut c, 10);
+    assert_eq!(c.host(1).pipes.given_up, [1]);
+    // As the inbox does when it reads that.
+    let room = c.host(1).engine.take_room(to, from, 1, 0).expect("it was granted and not begun");
+    c.host(1).engine.release_room(room);
+    assert_eq!(ask(&mut c, from, to, 2, 100), Ok(true));
+    c.host(0).engine.end_room(from, true);
+    rooms.into_iter().for_each(|room| c.host(0).engine.release_room(room));
+    c.close();
+}
+
+#[test]
+fn a_request_that_waits_is_refused_once_the_limit_is_lower_than_that() {
+    for links in BOTH {
+        let mut c = setup(links).ready();
+        limited(&mut c, 100);
+        let (first, second, to) = (part(0, 0), part(0, 1), part(1, 0));
+        assert_eq!(ask(&mut c, first, to, 1, 60), Ok(true));
+        assert_eq!(ask(&mut c, second, to, 1, 60), Ok(false));
+        assert_eq!(ask(&mut c, part(1, 1), to, 1, 40), Ok(false));
+        limited(&mut c, 50);
+        assert_eq!(ask(&mut c, second, to, 1, 60), Err(RoomError::TooLong { limit: 50 }));
+        assert_eq!(ask(&mut c, part(1, 1), to, 1, 40), Ok(false));
+        let room = c.host(1).engine.take_room(to, first, 1, 60).expect("it was granted");
+        c.host(1).engine.release_room(room);
+        c.host(0).engine.end_room(first, true);
+        assert_eq!(ask(&mut c, part(1, 1), to, 1, 40), Ok(true));
+        assert_eq!(c.host(1).engine.assembly_in_use(), 40);
+        c.close();
+    }
+}
+
+#[test]
+fn a_receiver_to_which_there_is_no_room_is_told_later_of_a_message_given_up() {
+    for links in BOTH {
+        let mut c = setup(links).ready();
+        limited(&mut c, 100);
+        let (from, to) = (part(0, 0), part(1, 0));
+        assert_eq!(ask(&mut c, from, to, 1, 60), Ok(true));
+        for _ in 0..20 {
+            ship(&mut c, 0, 1);
+            rounds(&mut c, 2);
+        }
+        assert_eq!(c.host(0).engine.open(node(1)).unwrap_err(), OpenError::WouldBlock);
+        c.host(0).engine.end_room(from, false);
+        rounds(&mut c, 10);
+        assert!(c.host(1).pipes.given_up.is_empty());
+        c.read(1, 0, 20, false);
+        rounds(&mut c, 10);
+        assert_eq!(c.host(1).pipes.given_up, [1]);
+        let room = c.host(1).engine.take_room(to, from, 1, 0).expect("it was granted and not begun");
+        c.host(1).engine.release_room(room);
+        assert_eq!(c.host(1).engine.assembly_in_use(), 0);
+        c.settle();
+    }
 }
