@@ -60,20 +60,27 @@ pub(crate) const EVENTS: usize = 8;
 
 /// Number of notices that must fit in a pipe whose lists hold `pieces` deliveries.
 pub(crate) const fn notices(nodes: usize, streams: usize, pieces: usize) -> usize {
-    nodes + nodes * streams + pieces
+    nodes.saturating_mul(streams).saturating_add(nodes).saturating_add(pieces)
 }
 
 impl EndpointStorage<'_> {
     pub(super) fn check(&self, config: &Config) -> Result<(), ConfigError> {
+        let (have, need) = (config.private_pipes, config.local_parts);
+        if have < need {
+            return Err(ConfigError::PrivatePipes { have, need });
+        }
         let (pipes, nodes) = (usize::from(config.private_pipes), usize::from(config.nodes));
         let streams = usize::from(config.stream_pipes);
+        let assemblies = self.inboxes.iter().map(Inbox::assemblies).min().unwrap_or(0);
         let pieces = self.pieces.len().checked_div(2 * pipes).unwrap_or(0);
         for (slice, have, need) in [
             ("lanes", self.lanes.len(), config.rows()),
             ("inboxes", self.inboxes.len(), pipes),
+            // The engine promises space for as many messages as there are buffers, whichever part they are for.
+            ("assemblies", assemblies, self.buffers.len()),
             ("pieces", self.pieces.len(), 2 * pipes),
             ("piece_rings", self.piece_rings.len(), 2 * pipes),
-            ("notices", self.notices.len(), pipes * notices(nodes, streams, pieces)),
+            ("notices", self.notices.len(), pipes.saturating_mul(notices(nodes, streams, pieces))),
             ("notice_rings", self.notice_rings.len(), pipes),
             ("part_states", self.part_states.len(), usize::from(config.local_parts)),
         ] {
@@ -120,9 +127,9 @@ impl EndpointStorage<'static> {
         }
     }
 
-    /// Sets the sizes of the inboxes. Each sorts up to `entries` deliveries ahead of its reader, reassembles `assemblies` long
-    /// messages at a time, and tracks up to `streams` streams whose end its reader has not seen. Further deliveries wait in their
-    /// pipe.
+    /// Sets the sizes of the inboxes. Each sorts up to `entries` deliveries ahead of its reader, and tracks up to `streams` streams
+    /// whose end its reader has not seen; further deliveries wait in their pipe. It reassembles up to `assemblies` long messages at a
+    /// time: at least `long` of [`allocate`](Self::allocate), or the endpoint refuses the memory.
     #[must_use]
     pub fn with_inboxes(mut self, entries: usize, assemblies: usize, streams: usize) -> Self {
         for inbox in self.inboxes.iter_mut() {

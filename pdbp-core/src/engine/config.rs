@@ -134,6 +134,13 @@ pub enum ConfigError {
         /// The capacity needed: [`Config::MIN_CAPACITY`].
         need: usize,
     },
+    /// Fewer private pipes than parts: each part of an [`Endpoint`](crate::endpoint::Endpoint) has one from the start.
+    PrivatePipes {
+        /// Number of private pipes.
+        have: u16,
+        /// Number of parts.
+        need: u16,
+    },
     /// Settings with which the agreement cannot work.
     Agreement(agreement::SettingsError),
     /// A slice of [`Storage`](super::Storage) is shorter than the configuration requires.
@@ -193,6 +200,9 @@ impl core::fmt::Display for ConfigError {
                 "the transport takes only {have} blocks at a time for {peer}; give it room for {need} at least, of which two \
                  are for control messages"
             ),
+            Self::PrivatePipes { have, need } => {
+                write!(f, "{have} private pipes are too few for {need} parts; choose at least {need}")
+            }
             Self::Agreement(e) => e.fmt(f),
             Self::Storage { slice, have, need } => {
                 write!(f, "storage slice `{slice}` has {have} entries and needs {need}")
@@ -353,12 +363,13 @@ impl Config {
     }
 
     pub(super) fn elements(&self) -> usize {
-        self.rows() * self.row as usize
+        // A product that does not fit is more than any table has.
+        self.rows().saturating_mul(self.row as usize)
     }
 
     /// Returns the number of entries of MTA.
     pub fn streams(&self) -> usize {
-        self.rows() * (usize::from(self.stream_pipes) + self.circuits())
+        self.rows().saturating_mul(usize::from(self.stream_pipes) + self.circuits())
     }
 
     /// Number of streams of other nodes that a link can carry at a time.

@@ -42,6 +42,11 @@ impl<'a, B> Assemblies<'a, B> {
         Self { table, used: 0 }
     }
 
+    /// Number of messages that it has room for.
+    pub(super) fn capacity(&self) -> usize {
+        self.table.len()
+    }
+
     /// Takes the segment at the cursor.
     pub(super) fn take_segment<A: Arrivals<Buffer = B>>(
         &mut self,
@@ -103,9 +108,13 @@ impl<'a, B> Assemblies<'a, B> {
         (message, total): (u32, u64),
         arrivals: &mut A,
     ) -> bool {
-        let Some(slot) = self.table.get_mut(self.used) else { return false };
-        let Ok(total) = u32::try_from(total) else { return false };
-        let Some(buffer) = arrivals.begin(source, message, total) else { return false };
+        let length = u32::try_from(total);
+        let Some(buffer) = arrivals.begin(source, message, length.unwrap_or(0)) else { return false };
+        let (Some(slot), Ok(total)) = (self.table.get_mut(self.used), length) else {
+            // The space reserved for it is free.
+            arrivals.discard(buffer);
+            return false;
+        };
         *slot = Some(Assembly { source, message, next: 0, total, filled: 0, buffer });
         self.used += 1;
         true

@@ -199,6 +199,11 @@ impl<'a, H, B> Inbox<'a, H, B> {
         }
     }
 
+    /// Number of messages that can be reassembled at a time.
+    pub(crate) fn assemblies(&self) -> usize {
+        self.assemblies.capacity()
+    }
+
     /// Number of messages that could not be read because they were malformed, or came in segments without space for them.
     pub fn unreadable(&self) -> u64 {
         self.unreadable
