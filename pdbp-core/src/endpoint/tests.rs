@@ -1,5 +1,7 @@
 //! Two endpoints on a line.
 
+mod reuse;
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -32,15 +34,26 @@ impl Wire for Line {
 
 type Node = Endpoint<'static, WireTransport<'static, Line>, HeapMemory, Adaptive>;
 
+fn config(index: u16) -> Config {
+    Config::new(NodeId::new(index).unwrap(), 2)
+}
+
+fn storage(config: &Config) -> EndpointStorage<'static> {
+    EndpointStorage::allocate(config, (32, 8), 4, (1, 16 << 10))
+}
+
+fn start(config: Config, frames: &Frames, storage: EndpointStorage<'static>) -> Result<Node, ConfigError> {
+    let line = Line(config.node.index(), Rc::clone(frames));
+    let transport = WireTransport::new(line, config.node, 2, WireStorage::allocate(2, 10));
+    let memory = HeapMemory::new(32 * stride(config.body)).unwrap();
+    Endpoint::new(config, Adaptive::DEFAULT, transport, memory, storage)
+}
+
 fn nodes() -> [Node; 2] {
     let frames = Frames::default();
-    [0, 1].map(|index| {
-        let config = Config::new(NodeId::new(index).unwrap(), 2);
-        let line = Line(index.into(), Rc::clone(&frames));
-        let transport = WireTransport::new(line, config.node, 2, WireStorage::allocate(2, 10));
-        let memory = HeapMemory::new(32 * stride(config.body)).unwrap();
-        let storage = EndpointStorage::allocate(&config, (32, 8), 4, (1, 16 << 10));
-        Endpoint::new(config, Adaptive::DEFAULT, transport, memory, storage).unwrap()
+    [0, 1].map(config).map(|config| {
+        let storage = storage(&config);
+        start(config, &frames, storage).unwrap()
     })
 }
 
@@ -187,13 +200,77 @@ fn memory_that_lacks_a_table_is_refused_by_the_name_of_the_table() {
         ("part_states", |storage| storage.part_states = none()),
     ];
     for (name, take) in takes {
-        let config = Config::new(NodeId::new(0).unwrap(), 2);
-        let line = Line(0, Frames::default());
-        let transport = WireTransport::new(line, config.node, 2, WireStorage::allocate(2, 10));
-        let memory = HeapMemory::new(32 * stride(config.body)).unwrap();
-        let mut storage = EndpointStorage::allocate(&config, (32, 8), 4, (1, 16 << 10));
+        let config = config(0);
+        let mut storage = storage(&config);
         take(&mut storage);
-        let refused = Endpoint::new(config, Adaptive::DEFAULT, transport, memory, storage).err();
+        let refused = start(config, &Frames::default(), storage).err();
         assert!(matches!(refused, Some(ConfigError::Storage { slice, .. }) if slice == name), "{refused:?}");
     }
+}
+
+#[test]
+fn fewer_private_pipes_than_parts_are_refused() {
+    let mut config = config(0);
+    config.private_pipes = 1;
+    let storage = storage(&config);
+    let refused = start(config, &Frames::default(), storage).err();
+    assert_eq!(refused, Some(ConfigError::PrivatePipes { have: 1, need: 8 }));
+}
+
+#[test]
+fn an_inbox_for_fewer_long_messages_than_there_are_buffers_is_refused() {
+    let config = config(0);
+    let storage = storage(&config).with_inboxes(8, 0, 8);
+    let refused = start(config, &Frames::default(), storage).err();
+    assert_eq!(refused, Some(ConfigError::Storage { slice: "assemblies", have: 0, need: 1 }));
+}
+
+#[test]
+fn a_long_message_that_an_inbox_cannot_begin_gives_its_space_back() {
+    let (mut nodes, mut turn) = (nodes(), 0);
+    let [from, to] = nodes.each_mut().map(|node| node.register("part", PartKind::Cpu).unwrap());
+    settle(&mut nodes, &mut turn);
+    // As if the message were longer than can be counted.
+    let inbox = crate::inbox::InboxStorage::allocate(8, 0, 8);
+    nodes[1].inboxes.iter_mut().for_each(|inbox| *inbox = Inbox::default());
+    nodes[1].inboxes[0] = Inbox::new(inbox);
+    let mut long = nodes[0].begin_long(from, to, [7; 16 << 10]).unwrap();
+    for _ in 0..40 {
+        if nodes[0].poll_long(&mut long) == Ok(true) {
+            break;
+        }
+        settle(&mut nodes, &mut turn);
+        assert!(nodes[1].poll_recv(to).is_none());
+    }
+    settle(&mut nodes, &mut turn);
+    assert!(nodes[1].poll_recv(to).is_none());
+    assert_eq!((nodes[1].unreadable(to), nodes[1].engine.assembly_in_use()), (1, 0));
+}
+
+/// Reading an end takes nothing out of the pipe, but there may be more to read behind it.
+#[test]
+fn a_host_that_reads_the_end_of_one_of_its_streams_is_polled_at_once() {
+    let (mut nodes, mut turn) = (nodes(), 0);
+    let [from, to] = nodes.each_mut().map(|node| node.register("part", PartKind::Cpu).unwrap());
+    settle(&mut nodes, &mut turn);
+    for _ in 0..2 {
+        let mut out = nodes[0].open_stream(from, to).unwrap();
+        assert_eq!(nodes[0].write(&mut out, b"x"), Ok(1));
+        assert_eq!(nodes[0].poll_finish(&mut out), Ok(true));
+    }
+    settle(&mut nodes, &mut turn);
+    let mut ends = 0;
+    while let Some((_, piece)) = nodes[1].poll_streams(to) {
+        match piece {
+            StreamPiece::Data(segment) => nodes[1].release_segment(segment),
+            StreamPiece::End => {
+                assert_eq!(nodes[1].next_poll(), nodes[1].now);
+                ends += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+        settle(&mut nodes, &mut turn);
+        assert!(nodes[1].next_poll() > nodes[1].now, "it is at rest");
+    }
+    assert_eq!(ends, 2);
 }

@@ -367,9 +367,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 pipes.event(Event::Unroutable { peer: source, part, messages: 1 });
                 return Routed::Done;
             };
+            let is_known =
+                matches!(entry, StreamUse::Local(mapping) if is_this(mapping) && mapping.part == part);
             let mapping = StreamMapping { source, group, number, part, pipe, segment: 0, ignored: false };
-            if let StreamUse::Local(mapping) = core::mem::replace(entry, StreamUse::Local(mapping))
-                && !is_this(&mapping)
+            if !is_known
+                && let StreamUse::Local(mapping) = core::mem::replace(entry, StreamUse::Local(mapping))
             {
                 // The pipe was reused before the last segment of the old stream arrived.
                 pipes.event(Event::StreamBroken { mapping });
@@ -384,8 +386,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return Routed::Done;
         }
         let (pipe, ignored) = (mapping.pipe, mapping.ignored);
-        // A segment is missing: the stream ends here, and its reader is notified.
+        // A segment is missing or comes again: the stream ends here, and its reader is notified.
         let lost = mapping.segment != segment;
+        // With number 0 it would be a stream that ended before anything of it was sent.
+        let segment = if lost { segment.max(1) } else { segment };
         let last = label.has(flag::LAST) || lost;
         let aborted = label.has(flag::ABORTED) || lost;
         let kind = DeliveryKind::Stream { number, segment, last, aborted };

@@ -308,17 +308,19 @@ impl<H, B> Inbox<'_, H, B> {
     }
 
     /// Discards the stream: segments received, segments still in the pipe (as many as there is room to sort the arrivals between
-    /// them), and all future ones.
-    pub fn forget<A: Arrivals<Hold = H, Buffer = B>>(&mut self, key: StreamKey, arrivals: &mut A) {
-        let Some(stream) = self.streams.find(key) else { return };
+    /// them), and all future ones. Returns whether the engine may [ignore](crate::Engine::ignore_stream) it from now on: it is still
+    /// arriving, so its number does not belong to a later stream of a node that was restarted.
+    pub fn forget<A: Arrivals<Hold = H, Buffer = B>>(&mut self, key: StreamKey, arrivals: &mut A) -> bool {
+        let Some(stream) = self.streams.find(key) else { return false };
         while let Some(hold) = self.lists.pop_hold(&mut stream.segments) {
             arrivals.release(hold);
         }
         (stream.ignored, stream.together) = (true, false);
         if stream.ended {
             self.streams.remove(key);
-        } else {
-            while self.pull(arrivals) {}
+            return false;
         }
+        while self.pull(arrivals) {}
+        self.stalled.is_none() && self.streams.find(key).is_some()
     }
 }

@@ -242,7 +242,9 @@ impl StreamOut {
 
     /// Sends everything written so far.
     pub fn flush<T: Transport, M: BlockMemory, P: SpacePolicy>(&mut self, engine: &mut Engine<'_, T, M, P>) {
-        if self.filled > 0 && !Flaw::KeepsWritten.strikes() {
+        // Once another stream has the pipe, a first segment would end that stream.
+        let is_known = self.state(engine) != StreamState::Disconnected;
+        if self.filled > 0 && is_known && !Flaw::KeepsWritten.strikes() {
             self.submit(engine, Ending::Open);
         }
     }
@@ -333,7 +335,7 @@ impl StreamOut {
         &self,
         engine: &Engine<'_, T, M, P>,
     ) -> StreamState {
-        engine.stream_state(self.group)
+        engine.stream_state((self.group, self.number))
     }
 
     /// Checks that nothing prevents delivery of submitted data.
@@ -399,7 +401,7 @@ impl StreamOut {
             block.rewind(Packer::new());
             engine.submit(block);
         }
-        engine.close_stream(self.group)
+        engine.close_stream((self.group, self.number))
     }
 }
 

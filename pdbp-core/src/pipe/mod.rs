@@ -226,8 +226,8 @@ impl<'a> PipePool<'a> {
     }
 
     /// Records that the holder of a stream pipe returns it.
-    pub(crate) fn close_stream(&mut self, pipe: PipeId) -> Result<(), PipeError> {
-        let entry = self.pipes.get_mut(pipe.0 as usize).filter(|entry| entry.kind == PipeKind::Stream);
+    pub(crate) fn close_stream(&mut self, pipe: PipeId, number: StreamNo) -> Result<(), PipeError> {
+        let entry = self.pipes.get_mut(pipe.0 as usize).filter(|entry| entry.number == number);
         let entry = entry.filter(|entry| entry.holder.is_some() && !entry.ending);
         entry.ok_or(PipeError::NotBound(pipe))?.ending = true;
         Ok(())
@@ -273,8 +273,9 @@ impl<'a> PipePool<'a> {
         }
     }
 
-    pub(crate) fn stream_state(&self, pipe: PipeId) -> StreamState {
-        self.pipes.get(pipe.0 as usize).map_or(StreamState::Established, |entry| entry.state)
+    pub(crate) fn stream_state(&self, pipe: PipeId, number: StreamNo) -> StreamState {
+        let entry = self.pipes.get(pipe.0 as usize).filter(|entry| entry.number == number);
+        entry.map_or(StreamState::Disconnected, |entry| entry.state)
     }
 
     /// Takes a pipe back.

@@ -225,14 +225,15 @@ impl<P: HoldsPart> Drop for StreamReader<P> {
 
 /// Discards what has arrived of a stream, and the rest as it arrives, whether or not the part receives then.
 pub(super) fn give_up<S: Share>(part: &Part<S>, key: StreamKey) {
-    part.shared().engine().ignore_stream(key.source(), key.number());
     // No borrow is live here: every function that reads ends its own before it returns.
     let mut inbox = part.inbox();
     #[cfg(feature = "mpi")]
     if let Some(announced) = inbox.waiting_segment(key).and_then(|run| announced::announcement(run)) {
         announced::refuse(part.shared(), key.source(), announced);
     }
-    inbox.forget(key, &mut Source(part));
+    if inbox.forget(key, &mut Source(part)) {
+        part.shared().engine().ignore_stream(key.source(), key.number());
+    }
 }
 
 impl<P: HoldsPart> fmt::Debug for StreamReader<P> {

@@ -227,7 +227,7 @@ impl Cluster {
         if host.pipes.failures.get(&to.index()).is_some_and(|failures| *failures > outgoing.failures) {
             // Its reader has been notified too.
             host.streams.remove(&source);
-            host.engine.close_stream(tag.group).unwrap();
+            host.engine.close_stream((tag.group, tag.number)).unwrap();
             return;
         }
         if last {
@@ -237,7 +237,7 @@ impl Cluster {
             // The node, or its relay.
             if self.dead.contains(&to.index()) || host.engine.has_failed(to) {
                 host.streams.remove(&source);
-                host.engine.close_stream(tag.group).unwrap();
+                host.engine.close_stream((tag.group, tag.number)).unwrap();
             }
             return;
         };
@@ -267,12 +267,12 @@ impl Cluster {
         let Some(Host { engine, streams, closing, .. }) = self.hosts[i].as_mut() else { return };
         let mut oracle = self.oracle.borrow_mut();
         let mut ends = |tag: &StreamTag, over: bool| {
-            let state = engine.stream_state(tag.group);
+            let state = engine.stream_state((tag.group, tag.number));
             let stopped = state == StreamState::Stopped;
             let ends =
                 stopped || over && (state != StreamState::Requested || engine.has_failed(tag.dest.node()));
             if ends {
-                engine.close_stream(tag.group).unwrap();
+                engine.close_stream((tag.group, tag.number)).unwrap();
             }
             if stopped {
                 oracle.stop(i, tag.number);

@@ -136,6 +136,43 @@ fn a_stream_pipe_used_again_before_the_last_segment_breaks_the_first_stream_alou
     c.settle_unchecked();
 }
 
+/// No engine sends this, but a peer that is not trusted may.
+#[test]
+fn a_stream_whose_first_segment_comes_again_ends_for_its_reader() {
+    // The part and flags of the second segment with number 0.
+    for (dest, flags) in [(0, flag::FIRST), (0, 0), (1, flag::FIRST)] {
+        let mut c = setup(Links::InPlace).ready();
+        c.host(1).pipes.checked = false;
+        let (group, number) = c.host(0).engine.open_stream(part(0, 0), node(1)).unwrap();
+        for (dest, flags) in [(0, flag::FIRST), (dest, flags)] {
+            let engine = &mut c.host(0).engine;
+            let mut block = engine.open(node(1)).unwrap();
+            block.set_stream(StreamTag { group, number, segment: 0, dest: part(1, dest), flags });
+            block.push(Route::new(CduClass::Stream, 0, part(0, 0), part(1, dest)), b"x").unwrap();
+            engine.submit(block);
+            rounds(&mut c, 2);
+        }
+        let host = c.host(1);
+        let kinds =
+            [0, 1].map(|part| host.pipes.queues[part].iter().map(|(d, _)| d.kind()).collect::<Vec<_>>());
+        let first = DeliveryKind::Stream { number, segment: 0, last: false, aborted: false };
+        let broken = host.pipes.events.iter().filter_map(|event| match event {
+            Event::StreamBroken { mapping } => Some((mapping.part, mapping.segment)),
+            _ => None,
+        });
+        let broken: Vec<_> = broken.collect();
+        if dest == 0 {
+            let end = DeliveryKind::Stream { number, segment: 1, last: true, aborted: true };
+            assert_eq!((kinds, broken), ([[first, end].to_vec(), Vec::new()], Vec::new()), "{flags}");
+            assert_eq!(host.engine.stream_mappings().count(), 0);
+        } else {
+            assert_eq!((kinds, broken), ([[first].to_vec(), [first].to_vec()], [(0, 1)].to_vec()));
+        }
+        c.host(0).engine.close_stream((group, number)).unwrap();
+        c.settle_unchecked();
+    }
+}
+
 /// The writer had no block with which to report it, and the reader waited for the next stream of the same pipe.
 #[test]
 fn the_reader_of_a_stream_that_is_given_up_is_told_also_where_there_was_no_block_for_it() {
@@ -153,8 +190,11 @@ fn the_reader_of_a_stream_that_is_given_up_is_told_also_where_there_was_no_block
             rounds(&mut c, 2);
         }
         let engine = &mut c.host(0).engine;
-        engine.close_stream(group).unwrap();
-        assert_eq!(engine.close_stream(group), Err(PipeError::NotBound(engine.pipes.stream_pipe(group))));
+        engine.close_stream((group, number)).unwrap();
+        assert_eq!(
+            engine.close_stream((group, number)),
+            Err(PipeError::NotBound(engine.pipes.stream_pipe(group)))
+        );
         assert_eq!(engine.pipes(PipeKind::Stream).busy, 1, "until its reader is told");
         let mut ended = None;
         for _ in 0..8 * segments {

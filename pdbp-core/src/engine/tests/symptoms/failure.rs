@@ -325,21 +325,22 @@ fn a_writer_learns_that_its_link_failed_between_two_segments() {
     let mut c = setup(Links::Posted).ready();
     let part = part(0, 0);
     let (group, number) = c.host(0).engine.open_stream(part, node(1)).unwrap();
-    let (other, _) = c.host(0).engine.open_stream(part, node(0)).unwrap();
-    assert_eq!(c.host(0).engine.stream_state(group), StreamState::Established);
+    let other = c.host(0).engine.open_stream(part, node(0)).unwrap();
+    assert_eq!(c.host(0).engine.stream_state((group, number)), StreamState::Established);
     c.cut(0, 1);
     rounds(&mut c, 3);
     c.mend(0, 1);
     rounds(&mut c, 9);
     let engine = &mut c.host(0).engine;
     assert!(!engine.has_failed(node(1)));
-    assert_eq!(engine.stream_state(group), StreamState::Disconnected, "stream {number:?}");
+    assert_eq!(engine.stream_state((group, number)), StreamState::Disconnected, "stream {number:?}");
     assert_eq!(engine.stream_state(other), StreamState::Established, "a stream to another node");
-    engine.close_stream(group).unwrap();
+    engine.close_stream((group, number)).unwrap();
     engine.close_stream(other).unwrap();
-    let (group, _) = engine.open_stream(part, node(1)).unwrap();
-    assert_eq!(engine.stream_state(group), StreamState::Established, "the next stream of the pipe");
-    engine.close_stream(group).unwrap();
+    let next = engine.open_stream(part, node(1)).unwrap();
+    assert_eq!(next.0, group, "the pipe is free");
+    assert_eq!(engine.stream_state(next), StreamState::Established);
+    engine.close_stream(next).unwrap();
     c.settle();
 }
 

@@ -101,15 +101,15 @@ fn pipes_are_bound_once_and_released_once() {
     assert_eq!(engine.release_pipe(PipeId(0)), Err(PipeError::NotBound(PipeId(0))));
     assert_eq!(engine.release_pipe(PipeId(99)), Err(PipeError::NotBound(PipeId(99))));
     assert_eq!(engine.bind_pipe(part(0, 0)), Ok(PipeId(0)));
-    let (first, _) = engine.open_stream(part(0, 0), node(0)).unwrap();
-    let (second, _) = engine.open_stream(part(0, 1), node(0)).unwrap();
+    let first = engine.open_stream(part(0, 0), node(0)).unwrap();
+    let second = engine.open_stream(part(0, 1), node(0)).unwrap();
     assert_ne!(first, second);
     let none = engine.open_stream(part(0, 0), node(0)).unwrap_err();
     assert_eq!(none, PipeError::NoneIdle(PipeKind::Stream, 2));
     assert!(none.to_string().contains("all 2 stream pipes"), "{none}");
     engine.close_stream(first).unwrap();
     assert!(engine.close_stream(first).is_err());
-    assert!(engine.close_stream(77).is_err());
+    assert!(engine.close_stream((77, first.1)).is_err());
     assert_eq!(engine.pipes(PipeKind::Stream).busy, 1);
 }
 

@@ -208,10 +208,14 @@ fn a_stream_that_is_stopped_is_known_to_be_though_control_blocks_are_unreadable(
             c.host(3).engine.submit(block);
             rounds(&mut c, 30);
             assert_eq!(c.net.borrow().links[4][3].garbled, 0);
-            assert_eq!(c.host(3).engine.stream_state(group), StreamState::Stopped, "{links:?} {times}");
+            assert_eq!(
+                c.host(3).engine.stream_state((group, number)),
+                StreamState::Stopped,
+                "{links:?} {times}"
+            );
             let stopped = |event: &&Event| matches!(event, Event::StreamStopped { .. });
             assert_eq!(c.host(3).pipes.events.iter().filter(stopped).count(), 1);
-            c.host(3).engine.close_stream(group).unwrap();
+            c.host(3).engine.close_stream((group, number)).unwrap();
             c.settle();
             c.close();
         }

@@ -68,19 +68,22 @@ fn a_stream_by_a_relay_arrives_whole_and_in_order_and_leaves_nothing_behind() {
 fn a_stream_knows_when_its_relay_has_taken_it() {
     let mut c = grid(Links::InPlace).ready();
     segment(&mut c, 3, 0, 1, false);
-    let group = c.host(3).streams.values().next().map(|s| s.tag.group).unwrap();
+    let (group, number) = c.host(3).streams.values().next().map(|s| (s.tag.group, s.tag.number)).unwrap();
     // It ignores an answer from any other node.
-    let number = c.host(3).streams.values().next().map(|s| s.tag.number.0).unwrap();
     let Host { engine, pipes, .. } = c.host(3);
     let relay = engine.links.id(node(5));
-    engine.handle_control(relay, Control::StreamAnswer { group, number, taken: false }, pipes);
-    assert_eq!(engine.stream_state(group), StreamState::Requested);
+    engine.handle_control(relay, Control::StreamAnswer { group, number: number.0, taken: false }, pipes);
+    assert_eq!(engine.stream_state((group, number)), StreamState::Requested);
     rounds(&mut c, 4);
-    assert_eq!(c.host(3).engine.stream_state(group), StreamState::Established);
+    assert_eq!(c.host(3).engine.stream_state((group, number)), StreamState::Established);
     // With a link, there is no relay to ask.
     segment(&mut c, 3, 1, 4, false);
     let Host { engine, streams, .. } = c.host(3);
-    assert!(streams.values().all(|s| engine.stream_state(s.tag.group) == StreamState::Established));
+    assert!(
+        streams
+            .values()
+            .all(|s| engine.stream_state((s.tag.group, s.tag.number)) == StreamState::Established)
+    );
     c.settle();
     assert_no_stream_is_left(&mut c);
 }
@@ -259,7 +262,7 @@ fn the_reader_of_a_stream_learns_that_its_writer_took_its_node_for_no_member() {
     c.net.borrow_mut().cut(0, 1);
     c.run(1000, |c| c.hosts[3].as_ref().is_some_and(|host| host.engine.has_failed(node(1))));
     assert_eq!(c.host(3).engine.open(node(1)).unwrap_err(), OpenError::PeerFailed(node(1)));
-    c.host(3).engine.close_stream(group).unwrap();
+    c.host(3).engine.close_stream((group, number)).unwrap();
     c.mend(0, 1);
     c.run(1000, |c| {
         let reaches = |i: usize| c.hosts[i].as_ref().is_some_and(|host| !host.engine.has_failed(node(1)));
@@ -282,7 +285,7 @@ fn what_is_left_of_a_stream_that_was_given_up_is_no_message_that_a_relay_loses_o
         rounds(&mut c, 6);
         let (from, to) = if at_relay { (4, 1) } else { (3, 4) };
         c.apply(Operation::Gate { from, to, closed: true });
-        c.host(3).engine.close_stream(group).unwrap();
+        c.host(3).engine.close_stream((group, number)).unwrap();
         rounds(&mut c, 6);
         c.net.borrow_mut().cut(from, to);
         rounds(&mut c, 6);
