@@ -21,7 +21,7 @@ const PIECES: [usize; 3] = [960, 3968, 16_000];
 const INTRODUCTION: &str = "\
 Trees of degree 4 with boards of four DSPs, 16 Gb/s, 110 ns per switch, 10 ns per link, 0.5 µs of the processor per message; virtual time.
 Software has the same fabric, the steps of pdbp_core::collective, and no headers or windows of its own; of all algorithms the
-fastest one counts, with the best length of messages: 960, 3,968 or 16,000 bytes, or the whole if it is short, up to about 512 of them.
+fastest one counts, with the best length of messages: 960 or 3,968 bytes if they are about 512 at most, 16,000, or the whole if it is short.
 Every result is checked.
 ";
 

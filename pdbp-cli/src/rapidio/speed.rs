@@ -130,7 +130,7 @@ fn bare_heap(size: usize, times: u64) -> f64 {
         drawn = drawn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         drawn >> 54
     };
-    // Time, place and action, as large as the simulator's events.
+    // Time, serial number and action: 24 bytes, as the events of `fabric.rs`.
     const { assert!(size_of::<Reverse<(u64, u64, u64)>>() == 24) };
     let mut heap: BinaryHeap<Reverse<(u64, u64, u64)>> = BinaryHeap::new();
     for serial in 0..size as u64 {

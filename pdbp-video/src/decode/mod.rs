@@ -152,8 +152,9 @@ impl Sampler {
     ///
     /// # Errors
     ///
-    /// [`DecodeError`] if no picture comes out; `take` is then not called, and the next call gets a new decoder. A picture that has crashed a
-    /// decoder gets a separate process, if decoders are isolated, and is given up after [`MOST_CRASHES`].
+    /// [`DecodeError`] if no picture comes out or decoding fails; `take` may have been called before, and the next call gets a new
+    /// decoder. A picture that has crashed a decoder gets a separate process, if decoders are isolated, and is given up after
+    /// [`MOST_CRASHES`].
     pub fn sample<R>(
         &mut self,
         clip: &Clip,
