@@ -128,8 +128,8 @@ impl EndpointStorage<'static> {
     }
 
     /// Sets the sizes of the inboxes. Each sorts up to `entries` deliveries ahead of its reader, and tracks up to `streams` streams
-    /// whose end its reader has not seen; further deliveries wait in their pipe. It reassembles up to `assemblies` long messages at a
-    /// time: at least `long` of [`allocate`](Self::allocate), or the endpoint refuses the memory.
+    /// whose end its reader has not seen; further deliveries wait in their pipe. It reassembles up to `assemblies` long messages
+    /// at a time: at least `long` of [`allocate`](Self::allocate), or the endpoint refuses the memory.
     #[must_use]
     pub fn with_inboxes(mut self, entries: usize, assemblies: usize, streams: usize) -> Self {
         for inbox in self.inboxes.iter_mut() {

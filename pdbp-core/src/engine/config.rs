@@ -55,7 +55,7 @@ pub struct Config {
     pub copy_blocks: u16,
     /// Maximum number of parts on this node, at most [`MAX_PARTS`](Self::MAX_PARTS).
     pub local_parts: u16,
-    /// Number of private pipes of this node.
+    /// Number of private pipes of this node. An [`Endpoint`](crate::endpoint::Endpoint) needs one for each of `local_parts`.
     pub private_pipes: u16,
     /// Number of public stream pipes of *each* node. With relays, also the number of simultaneous streams from one relay to one
     /// destination. Protocol: pipes are identified by number.

@@ -26,16 +26,17 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok((pipe.0 - self.pipes.stream_base(), number))
     }
 
-    /// Returns the route state of a stream, given its pipe and number. With a direct link, it is `Established` until the link fails.
-    /// It is `Disconnected` once another stream has the pipe.
+    /// Returns the route state of a stream, given its pipe and number. With a direct link, it is `Established` until the link
+    /// fails. It is `Disconnected` once another stream has the pipe.
     pub fn stream_state(&self, (group, number): (u16, StreamNo)) -> StreamState {
         self.pipes.stream_state(self.pipes.stream_pipe(group), number)
     }
 
-    /// Returns the public pipe of a stream, given its pipe and number. A stream whose last block has not been submitted is given up: behind everything
-    /// submitted, its reader gets a last segment without data, marked as aborted, as soon as there is room for it. Until then the
-    /// pipe stays busy. So a writer needs neither a block nor a reachable destination to abort. If the stream was given up before
-    /// a relay answered, and the relay has no room for it, nothing of it arrives, and nobody is notified.
+    /// Returns the public pipe of a stream, given its pipe and number. A stream whose last block has not been submitted is given
+    /// up: behind everything submitted, its reader gets a last segment without data, marked as aborted, as soon as there is room
+    /// for it. Until then the pipe stays busy. So a writer needs neither a block nor a reachable destination to abort. If the
+    /// stream was given up before a relay answered, and the relay has no room for it, nothing of it arrives, and nobody is
+    /// notified.
     ///
     /// # Errors
     /// [`PipeError::NotBound`] if it was returned before, also by [removing](Self::free) its part.

@@ -308,8 +308,8 @@ impl<H, B> Inbox<'_, H, B> {
     }
 
     /// Discards the stream: segments received, segments still in the pipe (as many as there is room to sort the arrivals between
-    /// them), and all future ones. Returns whether the engine may [ignore](crate::Engine::ignore_stream) it from now on: it is still
-    /// arriving, so its number does not belong to a later stream of a node that was restarted.
+    /// them), and all future ones. Returns whether the engine may [ignore](crate::Engine::ignore_stream) it from now on: as far
+    /// as the pipe could be read, it is still arriving, so its number is not that of a later stream of a restarted node.
     pub fn forget<A: Arrivals<Hold = H, Buffer = B>>(&mut self, key: StreamKey, arrivals: &mut A) -> bool {
         let Some(stream) = self.streams.find(key) else { return false };
         while let Some(hold) = self.lists.pop_hold(&mut stream.segments) {
@@ -321,6 +321,6 @@ impl<H, B> Inbox<'_, H, B> {
             return false;
         }
         while self.pull(arrivals) {}
-        self.stalled.is_none() && self.streams.find(key).is_some()
+        self.streams.find(key).is_some()
     }
 }

@@ -20,7 +20,7 @@
 //! * A message with reserved space needs nothing from other messages to complete. Its segments are copied out of their blocks as
 //!   they are read, whatever else is waiting, so several senders behind one link or relay proceed side by side.
 //! * So a sender can wait only for the receiver to read, as with every message; and only long messages wait for space that others
-//!   hold.
+//!   hold. While the table is full, a part that has given up a message also waits for that one's receiver.
 //!
 //! # Failure
 //! An unanswered request is repeated after a delay that doubles each time, so neither an unreadable block nor a full table blocks
@@ -179,7 +179,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                     }
                 }
             }
-            RoomRequest::Open { .. } => self.end_room(from, false),
+            RoomRequest::Open { .. } => {
+                self.end_room(from, false);
+                let request = self.parts.get(from.local()).map(|local| local.room_request);
+                if let Some(RoomRequest::Ending { .. }) = request {
+                    return Ok(false);
+                }
+            }
         }
         let announcement =
             Announcement { number: number.into(), dest: u32::from(to.local()).into(), bytes: bytes.into() };

@@ -232,7 +232,10 @@ pub(super) fn give_up<S: Share>(part: &Part<S>, key: StreamKey) {
         announced::refuse(part.shared(), key.source(), announced);
     }
     if inbox.forget(key, &mut Source(part)) {
-        part.shared().engine().ignore_stream(key.source(), key.number());
+        // The inbox is borrowed.
+        part.shared().engine_without_wakes().ignore_stream(key.source(), key.number());
+        // What came before the engine knew.
+        inbox.forget(key, &mut Source(part));
     }
 }
 
