@@ -405,6 +405,10 @@ impl Node {
             if let Some(result) = done(&mut engine) {
                 return Ok(result);
             }
+            // Not before `done` is asked: an interrupt that is taken ends this call.
+            if worked > 0 {
+                waiter.check_node_interrupts(shared, &self.seen);
+            }
             if waiter.is_over() {
                 return Err(waiter.failure(peers(&engine), missing));
             }
@@ -412,8 +416,6 @@ impl Node {
             shared.help_siblings();
             if worked == 0 {
                 pause(&mut waiter);
-            } else {
-                waiter.check_node_interrupts(shared, &self.seen);
             }
         }
     }
