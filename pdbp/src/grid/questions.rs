@@ -20,6 +20,9 @@ const MOST: usize = 2 * PIECE;
 /// How long after its question a part may still be unknown to this node.
 const UNSEEN: Duration = Duration::from_secs(1);
 
+/// How long an answer waits for a place among the gateway's parts: those of other answers become free as these are read.
+const FULL: Duration = Duration::from_millis(200);
+
 /// A part's question.
 pub(super) struct Question {
     asker: Target,
@@ -130,7 +133,7 @@ impl Session {
             }
             let passed = if *number == command::FOUND {
                 let put = self.notices.put(gate.node(), *asker, bytes);
-                if let Err(RegisterError::Full(_)) = put {
+                if matches!(put, Err(RegisterError::Full(_))) && since.elapsed() > FULL {
                     *number = command::NO_ROOM;
                     *bytes = b"its gateway has no part left for the answer; raise `local_parts`".to_vec();
                 }

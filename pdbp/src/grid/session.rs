@@ -20,9 +20,11 @@ use super::{PROXY, gate_of};
 use crate::node::Node;
 use crate::part::{Message, Part, Shared, Target};
 
-/// How long a gateway waits for its cluster to register one part, and how long after a failure it tries no other: all trunks
-/// wait meanwhile. What arrives for such a part goes back, so this is longer than a busy machine keeps a cluster from answering.
+/// How long a gateway waits for its cluster to register one part; all trunks wait meanwhile. If that fails, what has arrived for
+/// the part goes back, so this is longer than a busy machine keeps a cluster from answering.
 const PLACE: Duration = Duration::from_secs(10);
+/// How long after such a failure it registers no other.
+const REST: Duration = Duration::from_secs(2);
 
 /// A session with a gateway of another cluster; it ends when either of them does.
 pub(super) struct Session {
@@ -488,7 +490,7 @@ fn register(node: &Node, name: &str, asks_at: &mut Option<Instant>) -> Result<Pa
     let patience = node.settings().timeout.min(PLACE);
     let part = Part::register_within(node, name, PartKind::Communication, patience);
     part.map(Part::flushed_by_owner).map_err(|error| {
-        *asks_at = (began.elapsed() >= patience).then(|| Instant::now() + PLACE);
+        *asks_at = (began.elapsed() >= patience).then(|| Instant::now() + REST);
         format!("the gateway cannot register a stand-in for a part of another cluster: {error}; raise `local_parts` or `private_pipes`")
     })
 }

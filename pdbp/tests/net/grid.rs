@@ -259,7 +259,7 @@ fn a_gateway_without_room_for_an_answer_says_so() {
     let mut parts: Vec<_> = (0..).map_while(|number| register(number).ok()).collect();
     assert!(parts.pop().is_some(), "more is in use than this test assumes");
     until(|| match asker.find("part@node1.west", Duration::from_secs(1)) {
-        Err(LookupError::NoRoom { reason, .. }) => reason.contains("answer").then_some(()),
+        Err(LookupError::NoRoom { reason, .. }) => reason.contains("left for the answer").then_some(()),
         // The processors may be busy.
         found => {
             assert!(matches!(found, Err(LookupError::NoAnswer { .. })), "{found:?}");
