@@ -13,6 +13,15 @@ pub(super) fn at_exit() {
     extern "C" fn call(status: c_int, _: *mut c_void) {
         end(status);
     }
+    // Unlike `atexit`, `on_exit` does not know whose function it calls: the library that it is in must stay.
+    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::uninit();
+    // SAFETY: an address, and room for what is said of it.
+    if unsafe { libc::dladdr(call as *const c_void, info.as_mut_ptr()) } != 0 {
+        // SAFETY: it has been written.
+        let file = unsafe { info.assume_init() }.dli_fname;
+        // SAFETY: the name of a library that is loaded; nothing else is opened.
+        unsafe { libc::dlopen(file, libc::RTLD_NOW | libc::RTLD_NOLOAD | libc::RTLD_NODELETE) };
+    }
     // It fails only without memory; then MPI is not finalised.
     let _ = on_exit(call, std::ptr::null_mut());
 }
