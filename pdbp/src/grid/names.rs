@@ -233,7 +233,7 @@ impl Notices {
     /// Publishes an answer.
     ///
     /// # Errors
-    /// See [`CoreRegisterError`]; if it is [`Full`](CoreRegisterError::Full), answers that are being read may yet make room.
+    /// See [`CoreRegisterError`]; if it is [`Full`](CoreRegisterError::Full), trying again soon is no use.
     pub(super) fn put(&mut self, node: &Node, asker: Target, target: &[u8]) -> Result<(), CoreRegisterError> {
         let Ok(target) = target.try_into().map(u64::from_le_bytes) else { return Ok(()) };
         let name = format!("{}{target:016x}", Self::name(asker));

@@ -20,9 +20,6 @@ const MOST: usize = 2 * PIECE;
 /// How long after its question a part may still be unknown to this node.
 const UNSEEN: Duration = Duration::from_secs(1);
 
-/// How long an answer waits for a place among the gateway's parts: those of other answers become free as these are read.
-const FULL: Duration = Duration::from_millis(200);
-
 /// A part's question.
 pub(super) struct Question {
     asker: Target,
@@ -133,7 +130,7 @@ impl Session {
             }
             let passed = if *number == command::FOUND {
                 let put = self.notices.put(gate.node(), *asker, bytes);
-                if matches!(put, Err(RegisterError::Full(_))) && since.elapsed() > FULL {
+                if let Err(RegisterError::Full(_)) = put {
                     *number = command::NO_ROOM;
                     *bytes = b"its gateway has no part left for the answer; raise `local_parts`".to_vec();
                 }
