@@ -151,7 +151,7 @@ pdbp_status pdbp_find(pdbp_node *node, const char *address, pdbp_ns wait, pdbp_t
 uint16_t pdbp_node_index(const pdbp_node *node);
 void pdbp_node_free(pdbp_node *node);
 
-/* Waits until every node has called this as often as this one. A call that timed out counts, too. */
+/* Waits until every node has called this as often as this one. A call that failed counts, too. PDBP_E_PEER_FAILED: a node has ended before. */
 pdbp_status pdbp_barrier(pdbp_node *node, pdbp_ns wait);
 /* Waits until everything that any part has sent before can be received without waiting. */
 pdbp_status pdbp_quiesce(pdbp_node *node, pdbp_ns wait);

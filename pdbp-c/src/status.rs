@@ -195,6 +195,7 @@ failures! {
     };
     WaitError: |error: &WaitError| match error {
         WaitError::Timeout(timeout) => (Status::TIMEOUT, timeout.peers.clone()),
+        WaitError::PeerFailed(node) => (Status::E_PEER_FAILED, vec![*node]),
         WaitError::Interrupted => (Status::INTERRUPTED, vec![]),
         WaitError::NobodyPolls => (Status::E_SETTINGS, vec![]),
         _ => (Status::E_OTHER, vec![]),

@@ -139,6 +139,7 @@ impl From<WaitError> for Failure {
     fn from(e: WaitError) -> Self {
         match e {
             WaitError::Timeout(timeout) => timeout.into(),
+            WaitError::PeerFailed(node) => Self::new("PeerFailed", &e).about(&[node]),
             WaitError::Interrupted => Self::interrupted(),
             other => Self::new("PdbpError", other),
         }

@@ -50,6 +50,8 @@ impl std::error::Error for Timeout {}
 pub enum WaitError {
     /// It waited as long as it was allowed to.
     Timeout(Timeout),
+    /// The call cannot complete, since this node has left or failed.
+    PeerFailed(NodeId),
     /// The wait was ended by [`Node::interrupt`](crate::Node::interrupt) or [`interruptible`](crate::interruptible).
     Interrupted,
     /// A task would have to wait, but the node's [`Progress`](crate::Progress) is `Inline`, so nothing would wake it.
@@ -67,6 +69,7 @@ impl fmt::Display for WaitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Timeout(t) => t.fmt(f),
+            Self::PeerFailed(node) => write!(f, "{node} has left or failed, without which this cannot complete"),
             Self::Interrupted => f.write_str(INTERRUPTED),
             Self::NobodyPolls => f.write_str(NOBODY_POLLS),
         }

@@ -292,21 +292,27 @@ impl Node {
     /// cluster (the setting `found`) it waits for members only: a new node's first call joins the barrier in progress, and nodes
     /// that leave or are declared down are not waited for.
     ///
-    /// A call that timed out or was interrupted still counts as this node's arrival: the next call is for the next barrier. Unless
-    /// the cluster is open, no barrier completes once a node has failed.
+    /// A call that failed still counts as this node's arrival: the next call is for the next barrier. Unless the cluster is open, no
+    /// barrier completes once a node has left or failed.
     ///
     /// # Errors
-    /// [`WaitError::Timeout`] names the nodes that, to this node's knowledge, have not arrived; [`WaitError::Interrupted`].
+    /// [`WaitError::PeerFailed`], without waiting any longer, if a node is known to have ended before it arrived, or all masters have, in
+    /// place of which the first is named; [`WaitError::Timeout`] names the nodes that, to this node's knowledge, have not arrived;
+    /// [`WaitError::Interrupted`].
     pub fn barrier(&self, timeout: Duration) -> Result<(), WaitError> {
         let began = Instant::now();
         let generation = self.arrive(timeout)?;
-        let passed = self.wait_for(
-            timeout.saturating_sub(began.elapsed()),
-            "arrived at the barrier",
-            |engine| engine.barrier_passed(generation).then_some(()),
-            |engine| engine.barrier_missing(generation).collect(),
-        );
-        Ok(passed.map_err(|late| late.after(timeout))?)
+        let missing = |engine: &NodeEngine| engine.barrier_missing(generation).collect();
+        let done = |engine: &mut NodeEngine| match engine.barrier_passed(generation) {
+            true => Some(Ok(())),
+            false => {
+                let lost = engine.barrier_lost(generation);
+                let master = || NodeId::new(0).filter(|_| has_lost_all_masters(engine));
+                lost.or_else(master).map(|node| Err(WaitError::PeerFailed(node)))
+            }
+        };
+        let left = timeout.saturating_sub(began.elapsed());
+        self.wait_for(left, "arrived at the barrier", done, missing).map_err(|late| late.after(timeout))?
     }
 
     /// Arrives at the next barrier; in an open cluster, once this node knows which one that is.

@@ -142,6 +142,22 @@ fn a_panic_in_one_node_ends_what_the_others_wait_for_and_is_the_one_that_is_pass
     }
 }
 
+#[test]
+fn a_barrier_does_not_wait_for_a_node_that_has_gone() {
+    // The last node, so that the primary knows first, and the only master, so that nobody can complete a barrier.
+    for gone in [2, 0] {
+        for cluster in clusters(3) {
+            let mut nodes = cluster.into_nodes();
+            let gone = nodes.remove(gone).id();
+            std::thread::scope(|scope| {
+                for ended in nodes.iter().map(|node| scope.spawn(|| node.barrier(SOON))).collect::<Vec<_>>() {
+                    assert_eq!(ended.join().unwrap(), Err(WaitError::PeerFailed(gone)));
+                }
+            });
+        }
+    }
+}
+
 /// A message of any kind is delivered or comes back to the part that sent it.
 #[test]
 fn what_a_node_that_is_gone_did_not_get_comes_back_to_its_senders() {
