@@ -421,6 +421,8 @@ impl Members {
         let now = Instant::now();
         for new in &arrived {
             self.settle(new.node, SETTLED);
+            // A poll that began before the hand-off may have found the link without a connection since.
+            self.change_line(new.node, |line| matches!(line, Line::Cut(_)), || Line::Connected);
             self.update_seat(new.node, new.member.incarnation, |seats, place| seats.connect(place, now));
         }
         Some(arrived)
