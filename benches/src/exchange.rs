@@ -14,7 +14,7 @@ const BURST_BYTES: usize = 4096;
 /// Most packets per destination between two checks for arrivals.
 const BURST_PACKETS: usize = 64;
 /// Waits of a node without progress before the run is declared hung.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 180 } else { 20 });
 
 /// Exchanges `warm_up` and then `count` units of the scenario's traffic (one packet over every pair, more where it is
 /// skewed) and returns how long the `count` units took: from the first node's start to the last node's last packet.

@@ -69,7 +69,9 @@ impl fmt::Display for WaitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Timeout(t) => t.fmt(f),
-            Self::PeerFailed(node) => write!(f, "{node} has left or failed, without which this cannot complete"),
+            Self::PeerFailed(node) => {
+                write!(f, "{node} has left or failed, without which this cannot complete")
+            }
             Self::Interrupted => f.write_str(INTERRUPTED),
             Self::NobodyPolls => f.write_str(NOBODY_POLLS),
         }

@@ -191,7 +191,9 @@ fn keep_busy(cluster: &Cluster, stop: &AtomicBool, program: impl FnOnce() + Send
                 let peer: Target = part.find(peer, SOON).unwrap();
                 while !stop.load(Ordering::Relaxed) {
                     match part.try_send(peer, &[1; 100]) {
-                        Ok(()) | Err(SendError::WouldBlock | SendError::PeerFailed(_)) => {}
+                        // The other may have ended, and its part with it.
+                        Ok(())
+                        | Err(SendError::WouldBlock | SendError::PeerFailed(_) | SendError::NoSuchPart(_)) => {}
                         Err(error) => panic!("{error}"),
                     }
                     while part.try_recv().is_some() {}

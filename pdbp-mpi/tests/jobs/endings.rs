@@ -315,7 +315,10 @@ pub(crate) fn left_unheard() -> Result<(), String> {
         assert!(end.poll_completion().is_none(), "nothing is posted");
         std::thread::sleep(Duration::from_millis(1));
     }
+    launch::give_sign(&format!("{me} polls no more"));
     if me == ENDS {
+        // The other polls by its own clock, and would hear of it.
+        launch::wait_for_sign("0 polls no more");
         let before = sockets();
         drop((end, memory));
         let after = sockets();

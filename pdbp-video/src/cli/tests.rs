@@ -149,7 +149,9 @@ fn whether_all_streams_have_room_can_be_asked() {
 
 #[test]
 fn live_sources_are_watched_for_a_minute_and_mixed_with_nothing_else() {
-    let setup = cli(&["rtp://127.0.0.1:5004", "rtsp://127.0.0.1/x"]).setup(None).unwrap();
+    // The memory is that of the process: another test asks for as much.
+    let setup =
+        cli(&["rtp://127.0.0.1:5004", "rtsp://127.0.0.1/x", "--live-memory", "64"]).setup(None).unwrap();
     assert_eq!((setup.plan.mode, setup.plan.passes, setup.streams.count()), (Mode::Live, 60, 2));
     for (arguments, words) in [
         (&["rtp://127.0.0.1:5004", "--streams", "5"][..], "--streams"),

@@ -182,8 +182,12 @@ fn analysing_nodes_share_the_devices() {
         return;
     }
     for nodes in ["0", "4"] {
-        let arguments = ["--streams", "12", "--class", "qcif", "--decoders", "2", "--nodes", nodes];
-        let text = printed(&video(&arguments, &[("DRIVER_DEVICES", "2")]));
+        // Streams that are followed are shared out by number, so that both decoders have some whoever is first.
+        let how = ["--continuous", "--passes", "20", "--decoders", "2", "--nodes", nodes];
+        let text = printed(&video(
+            &[&["--streams", "12", "--class", "qcif"], &how[..]].concat(),
+            &[("DRIVER_DEVICES", "2")],
+        ));
         assert!(text.contains("frames GPU 0 (stand-in), ") && text.contains("frames GPU 1 ("), "{text}");
     }
 }

@@ -4,10 +4,11 @@ use crate::Cluster;
 /// The master accepts the part when nobody waits for that any more.
 #[test]
 fn a_part_that_was_given_up_while_the_master_was_silent_does_not_keep_its_name() {
-    let cluster = Cluster::builder().nodes(2).set("timeout_ms", "300").start().unwrap();
+    let cluster = Cluster::builder().nodes(2).start().unwrap();
     let [master, node] = [0, 1].map(|n| cluster.node(n).unwrap());
     let silent = master.shared.engine();
-    assert!(node.register("part", PartKind::Cpu).is_err());
+    let briefly = Duration::from_millis(300);
+    assert!(Part::<Local>::register_within(&node, "part", PartKind::Cpu, briefly).is_err());
     drop(silent);
     let began = Instant::now();
     // It goes by itself once the master has answered, even if the node registers nothing more.
@@ -15,21 +16,14 @@ fn a_part_that_was_given_up_while_the_master_was_silent_does_not_keep_its_name()
         assert!(began.elapsed() < Duration::from_secs(60), "it is never freed");
         std::thread::yield_now();
     }
-    let part = loop {
-        match node.register("part", PartKind::Cpu) {
-            Ok(part) => break part,
-            // The time is short, and the processors may be busy.
-            Err(RegisterError::Timeout(_)) => assert!(began.elapsed() < Duration::from_secs(60)),
-            Err(error) => panic!("{error}"),
-        }
-    };
+    let part = node.register("part", PartKind::Cpu).unwrap();
     assert_eq!(node.lookup("part@node1").unwrap(), part.id());
 }
 
 /// The step that waits for the master has the same limit as the first, which only waits if many requests are queued.
 #[test]
 fn registering_takes_no_longer_than_it_may() {
-    let cluster = Cluster::builder().nodes(2).set("timeout_ms", "3000").start().unwrap();
+    let cluster = Cluster::builder().nodes(2).start().unwrap();
     let [master, node] = [0, 1].map(|n| cluster.node(n).unwrap());
     let briefly = Duration::from_millis(100);
     let silent = master.shared.engine();

@@ -270,7 +270,9 @@ fn the_name_of_a_closed_mailbox_is_free_even_if_it_was_sending() {
             assert_eq!(open(desk, "sends", ""), mailbox);
         }
         let said = answer(&mut sending);
-        assert!(super::is_busy(&said) || said.1.contains("NoSuchMailbox"), "{}", said.1);
+        // There may have been room: the desk also says that it is busy when it had no processor.
+        let is_sent = said.1.contains("SendResponse");
+        assert!(is_sent || super::is_busy(&said) || said.1.contains("NoSuchMailbox"), "{}", said.1);
     }
 }
 

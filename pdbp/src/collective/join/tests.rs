@@ -294,7 +294,7 @@ fn a_member_that_others_have_lost_is_told_so() {
 /// Registering the member's part counts, and is named as joining.
 #[test]
 fn joining_takes_no_longer_than_it_may_and_can_be_interrupted() {
-    let cluster = Cluster::builder().nodes(2).set("timeout_ms", "3000").start().unwrap();
+    let cluster = Cluster::builder().nodes(2).start().unwrap();
     let [master, node] = [0, 1].map(|n| cluster.node(n).unwrap());
     let waited = Duration::from_millis(100);
     let _silent = master.shared.engine();

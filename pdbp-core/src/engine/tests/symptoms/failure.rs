@@ -48,7 +48,11 @@ fn who_waits_at_a_barrier_knows_which_node_has_failed_before_it() {
                 let engine = &c.host(i).engine;
                 assert!(engine.barrier_passed(1) && !engine.barrier_passed(2));
                 assert_eq!(engine.barrier_missing(2).collect::<Vec<_>>(), [node(3)], "at node {i}");
-                assert_eq!((engine.barrier_lost(1), engine.barrier_lost(2)), (None, Some(node(3))), "at node {i}");
+                assert_eq!(
+                    (engine.barrier_lost(1), engine.barrier_lost(2)),
+                    (None, Some(node(3))),
+                    "at node {i}"
+                );
             }
             c.settle();
         }
