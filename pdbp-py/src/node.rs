@@ -195,7 +195,7 @@ impl Node {
         Ok(Group::new(&self.cell, group))
     }
 
-    /// Waits until every node of the cluster has called this as often as this one.
+    /// Waits until every node of the cluster has called this as often as this one. `PeerFailed` if it is known that one has ended before.
     #[pyo3(signature = (timeout = None))]
     fn barrier(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let patience = Patience::of(timeout)?;

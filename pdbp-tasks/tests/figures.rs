@@ -22,7 +22,7 @@ const SOON: Duration = Duration::from_secs(60);
 /// Requests a page. Returns the whole answer, and its body.
 fn get(address: SocketAddr, path: &str, more: &str) -> (String, String) {
     let mut answer = None;
-    // The server closes a connection on which no request comes in time.
+    // The server refuses a request that does not come in time.
     until("there is an answer", || {
         answer = ask(address, path, more);
         answer.is_some()
@@ -33,9 +33,9 @@ fn get(address: SocketAddr, path: &str, more: &str) -> (String, String) {
 fn ask(address: SocketAddr, path: &str, more: &str) -> Option<(String, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(SOON)).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n{more}\r\n").ok()?;
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{more}\r\n").as_bytes()).ok()?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
+    stream.read_to_string(&mut answer).ok().filter(|_| !answer.starts_with("HTTP/1.1 408 "))?;
     let body = answer.split_once("\r\n\r\n")?.1.to_owned();
     Some((answer, body))
 }

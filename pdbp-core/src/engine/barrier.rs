@@ -114,22 +114,16 @@ impl Barrier {
         self.lost.filter(|(generation, _)| !self.has_passed(*generation)).map(|(_, node)| node)
     }
 
-    /// Whether a node waits at a barrier that has not completed, as reported to the primary.
-    fn waits(&self, link: &Link) -> bool {
-        self.lead(link.arrived) > 0
-    }
-
-    /// Primary: the nodes that failed before they arrived at the next barrier, for which all others wait.
-    fn failed<'a>(&self, links: &'a Links<'_>) -> impl Iterator<Item = NodeId> + use<'a, '_> {
-        let failed = links.iter().filter(|link| !self.open && !link.is_up() && !self.waits(link));
-        failed.map(|link| link.peer)
-    }
-
     /// Primary: tells the nodes waiting at the next barrier which node failed before arriving there.
     fn announce_lost(&self, links: &mut Links<'_>) {
-        let Some(node) = self.failed(links).next() else { return };
+        if self.open {
+            return;
+        }
+        let waits = |link: &Link| self.lead(link.arrived) > 0;
+        let lost = links.iter().find(|link| !link.is_up() && !waits(link)).map(|link| link.peer);
+        let Some(node) = lost else { return };
         let (generation, own) = (self.passed.wrapping_add(1), links.own);
-        for link in links.iter_mut().filter(|link| link.id != own && self.waits(link)) {
+        for link in links.iter_mut().filter(|link| link.id != own && waits(link)) {
             link.queue_control(Control::Lost { generation, node });
         }
     }
@@ -161,15 +155,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.barrier.has_passed(generation)
     }
 
-    /// Returns a node that [has ended](Transport::has_ended) before it arrived at barrier `generation`, which therefore never completes.
-    /// In an open cluster there is none. Nodes other than the primary know of it once the primary has told them.
+    /// If this node is the primary, returns a node that [has ended](Self::has_ended) before it arrived at barrier `generation`, which therefore
+    /// never completes. In an open cluster there is none.
     pub fn barrier_lost(&self, generation: u32) -> Option<NodeId> {
-        let has_ended = |node: &NodeId| self.has_failed(*node) && self.transport.has_ended(*node);
-        match self.is_master() {
-            _ if self.barrier_passed(generation) => None,
-            true => self.barrier.failed(&self.links).find(has_ended),
-            false => self.barrier.lost().filter(has_ended),
-        }
+        let knows = self.is_master() && !self.barrier.open && !self.barrier_passed(generation);
+        self.barrier_missing(generation).filter(|_| knows).find(|node| self.has_ended(*node))
     }
 
     /// Returns the nodes that have not arrived at barrier `generation`, to this node's knowledge. The primary knows all of them.

@@ -189,6 +189,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         !self.links.is_up(self.links.id(next)) || (next != peer && !self.agreement.is_member(peer))
     }
 
+    /// Whether the peer's process or transport is known to have [ended](Transport::has_ended), and everything that it sent has been received. Only
+    /// of peers to which there is a link.
+    pub fn has_ended(&self, peer: NodeId) -> bool {
+        self.links.to(peer).is_some_and(|link| link.state.is_down()) && self.transport.has_ended(peer)
+    }
+
     /// Whether blocks of a node are read in place: it is this node, or shares memory with it.
     pub fn shares_memory(&self, peer: NodeId) -> bool {
         let is_linked = self.links.topology.relay_to(peer).is_none();

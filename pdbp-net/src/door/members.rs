@@ -327,6 +327,9 @@ impl Members {
 
     /// When a node that joined later is to be told that its connection is lost, if it is and the link wants one.
     pub(super) fn says_cut_at(&self, node: usize) -> Option<Instant> {
+        if self.calls.get(node)?.load(Ordering::Acquire) == HANDED_OFF {
+            return None;
+        }
         let line = self.lines.get(node)?.lock().unwrap_or_else(PoisonError::into_inner);
         if let Line::Cut(since) = *line { Some(since + NOTICED) } else { None }
     }
@@ -420,9 +423,9 @@ impl Members {
         let arrived = std::mem::take(&mut *arrived);
         let now = Instant::now();
         for new in &arrived {
-            self.settle(new.node, SETTLED);
             // A poll that began before the hand-off may have found the link without a connection since.
             self.change_line(new.node, |line| matches!(line, Line::Cut(_)), || Line::Connected);
+            self.settle(new.node, SETTLED);
             self.update_seat(new.node, new.member.incarnation, |seats, place| seats.connect(place, now));
         }
         Some(arrived)

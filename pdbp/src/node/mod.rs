@@ -19,7 +19,6 @@ mod watch;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pdbp_core::Transport as _;
 use pdbp_core::engine::{Counters, PipeUse, RowStats};
 use pdbp_core::id::NodeId;
 use pdbp_core::pipe::PipeKind;
@@ -293,12 +292,12 @@ impl Node {
     /// that leave or are declared down are not waited for.
     ///
     /// A call that failed still counts as this node's arrival: the next call is for the next barrier. Unless the cluster is open, no
-    /// barrier completes once a node has left or failed.
+    /// barrier completes once a node has left or failed, unless its link only failed for a while.
     ///
     /// # Errors
-    /// [`WaitError::PeerFailed`], without waiting any longer, if a node is known to have ended before it arrived, or all masters have, in
-    /// place of which the first is named; [`WaitError::Timeout`] names the nodes that, to this node's knowledge, have not arrived;
-    /// [`WaitError::Interrupted`].
+    /// [`WaitError::PeerFailed`], without waiting any longer, at the primary master if a node has ended before it arrived, and at the others once
+    /// all masters have ended, in place of which the first is named; [`WaitError::Timeout`] names the nodes that, to this node's knowledge,
+    /// have not arrived; [`WaitError::Interrupted`].
     pub fn barrier(&self, timeout: Duration) -> Result<(), WaitError> {
         let began = Instant::now();
         let generation = self.arrive(timeout)?;
@@ -479,5 +478,5 @@ impl Node {
 /// Whether no node can become primary any more.
 pub(crate) fn has_lost_all_masters(engine: &NodeEngine) -> bool {
     let mut masters = (0..engine.config().masters).filter_map(NodeId::new);
-    masters.all(|master| engine.has_failed(master) && engine.transport().has_ended(master))
+    masters.all(|master| engine.has_ended(master))
 }

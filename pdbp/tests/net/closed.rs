@@ -50,8 +50,12 @@ fn is_declared_down() -> bool {
     part.flush();
     assert_eq!(*part.recv_timeout(SOON).unwrap(), *b"are you there");
     drop(others[1].take());
-    assert_eq!(part.recv_timeout(SOON).unwrap_err(), RecvError::NobodyLeft);
-    true
+    match part.recv_timeout(SOON / 3) {
+        Err(RecvError::NobodyLeft) => true,
+        // As with the first.
+        Err(RecvError::Timeout(_)) => false,
+        other => panic!("{other:?}"),
+    }
 }
 
 /// It cannot come back, since a process that is started again is another one.
