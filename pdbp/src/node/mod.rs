@@ -295,20 +295,16 @@ impl Node {
     /// barrier completes once a node has left or failed, unless its link only failed for a while.
     ///
     /// # Errors
-    /// [`WaitError::PeerFailed`], without waiting any longer, at the primary master if a node has ended before it arrived, and at the others once
-    /// all masters have ended, in place of which the first is named; [`WaitError::Timeout`] names the nodes that, to this node's knowledge,
-    /// have not arrived; [`WaitError::Interrupted`].
+    /// [`WaitError::PeerFailed`], without waiting any longer, at the primary master if a node has ended before it arrived; other nodes cannot be
+    /// certain, and wait. [`WaitError::Timeout`] names the nodes that, to this node's knowledge, have not arrived;
+    /// [`WaitError::Interrupted`].
     pub fn barrier(&self, timeout: Duration) -> Result<(), WaitError> {
         let began = Instant::now();
         let generation = self.arrive(timeout)?;
         let missing = |engine: &NodeEngine| engine.barrier_missing(generation).collect();
         let done = |engine: &mut NodeEngine| match engine.barrier_passed(generation) {
             true => Some(Ok(())),
-            false => {
-                let lost = engine.barrier_lost(generation);
-                let master = || NodeId::new(0).filter(|_| has_lost_all_masters(engine));
-                lost.or_else(master).map(|node| Err(WaitError::PeerFailed(node)))
-            }
+            false => engine.barrier_lost(generation).map(|node| Err(WaitError::PeerFailed(node))),
         };
         let left = timeout.saturating_sub(began.elapsed());
         self.wait_for(left, "arrived at the barrier", done, missing).map_err(|late| late.after(timeout))?

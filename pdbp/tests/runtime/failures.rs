@@ -142,23 +142,16 @@ fn a_panic_in_one_node_ends_what_the_others_wait_for_and_is_the_one_that_is_pass
     }
 }
 
-/// The primary knows at once, and another master once it is primary in its place. The last node learns that all masters have gone.
+/// The primary knows at once, and another master once it is primary in its place.
 #[test]
 fn a_barrier_does_not_wait_for_a_node_that_has_gone() {
     for cluster in clusters(3) {
         assert_eq!(cluster.node(0).unwrap().settings().masters, 2);
         let mut nodes = cluster.into_nodes();
         let gone = nodes.pop().unwrap().id();
-        let ended = nodes.remove(0).barrier(SOON);
-        assert_eq!(ended, Err(WaitError::PeerFailed(gone)), "who has failed by then has gone");
+        assert_eq!(nodes.remove(0).barrier(SOON), Err(WaitError::PeerFailed(gone)));
         let ended = nodes.remove(0).barrier(SOON);
         assert!(matches!(ended, Err(WaitError::PeerFailed(_))), "{ended:?}");
-    }
-    for cluster in clusters(3) {
-        let mut nodes = cluster.into_nodes();
-        let first = nodes.remove(0).id();
-        nodes.remove(0);
-        assert_eq!(nodes[0].barrier(SOON), Err(WaitError::PeerFailed(first)));
     }
 }
 
