@@ -131,12 +131,12 @@ fn drive(shared: &Shared, stop: &AtomicBool, polls: u64, helpers: &mut Helpers) 
         false => shared.polls.load(Ordering::Relaxed) == polls,
     };
     let mut naps = NapBackoff::default();
-    // The task that polled for all may be gone.
-    if shared.task_leader.take_packed() {
-        shared.flush_common(&mut shared.engine(), Due::All);
-    }
     shared.tasks.begin_watch();
     while !stop.load(Ordering::Acquire) && is_needed() {
+        // The task that polled for all may be gone.
+        if shared.task_leader.take_packed() {
+            shared.flush_common(&mut shared.engine(), Due::All);
+        }
         // Parts also ring the bell when they open a block that may have to be flushed.
         lead(shared, naps.next(shared), || !stop.load(Ordering::Acquire));
     }
