@@ -292,7 +292,7 @@ impl Node {
     /// that leave or are declared down are not waited for.
     ///
     /// A call that failed still counts as this node's arrival: the next call is for the next barrier. Unless the cluster is open, no
-    /// barrier completes once a node has left or failed, unless its link only failed for a while.
+    /// barrier completes once a node has left, or failed for good.
     ///
     /// # Errors
     /// [`WaitError::PeerFailed`], without waiting any longer, at the primary master if a node has ended before it arrived; other nodes cannot be
