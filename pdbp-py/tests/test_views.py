@@ -158,7 +158,7 @@ def test_threads_that_use_a_released_message_are_told_so(pair):
     message.release()
 
     def use(*calls):
-        for call in calls * 200:
+        for call in calls * 2000:
             with pytest.raises(pypdbp.Closed):
                 call()
 

@@ -110,6 +110,7 @@ static void closed_descriptors(pdbp_cluster *threads, pdbp_part *writer, pdbp_ta
     static char data[60000];
     pdbp_node *node;
     pdbp_event_info event;
+    pdbp_status armed;
     size_t size;
     int fd;
     DONE(pdbp_cluster_node(threads, 0, &node));
@@ -126,10 +127,13 @@ static void closed_descriptors(pdbp_cluster *threads, pdbp_part *writer, pdbp_ta
         for (size = sizeof data; size > 0;)
             if (pdbp_send(writer, to, data, size, 0) != PDBP_DONE) size /= 2;
         poll(NULL, 0, 1);
-    } while (pdbp_arm(writer, PDBP_SEND, to, NULL) == PDBP_DONE);
-    poll(NULL, 0, 2);
-    /* The reader's node may give more room only now, if it had no processor. */
-    EXPECT(pdbp_arm(writer, PDBP_SEND, to, NULL) >= 0);
+        armed = pdbp_arm(writer, PDBP_SEND, to, NULL);
+        if (armed != PDBP_WOULD_BLOCK) continue;
+        poll(NULL, 0, 2);
+        /* The reader's node may give more room only now, if it had no processor. */
+        armed = pdbp_arm(writer, PDBP_SEND, to, NULL);
+    } while (armed == PDBP_DONE);
+    EXPECT(armed == PDBP_WOULD_BLOCK);
     pdbp_part_free(writer);
     EXPECT(fcntl(fd, F_GETFD) == -1);
 }
