@@ -2,9 +2,10 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::ops::Deref;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use pdbp::{Builder, Part, RecvError, Target, Watch};
+use pdbp::{Builder, Part, RecvError, SendError, Target, Watch};
 
 use super::{RemoteJob, has_lost_pool, with_outage};
 use crate::error::Error;
@@ -18,8 +19,10 @@ use crate::wire::{self, Answer, Bytes, Down, LargeAnswer, LargeBy, LargeRequest,
 const TRY: Duration = Duration::from_secs(2);
 /// Pause between two attempts.
 const AGAIN: Duration = Duration::from_millis(50);
-/// How long a client waits for an answer before it asks again.
+/// How long a client waits for the next piece of an answer, or for room for the next one of its request, before it asks again.
 const ANSWER: Duration = Duration::from_secs(10);
+/// Bytes of a request that the slowest line and the slowest disk take in a second: the answer may come that much later.
+const RATE: usize = 4 << 20;
 /// How long a client waits for a message before it checks whether the pool is there.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -261,27 +264,100 @@ impl Session {
             return Err(Refused::TooLong { bytes: bytes.len(), most: pieces::MOST }.into());
         }
         for piece in pieces::cut(&bytes, self.part.longest()) {
-            self.part.send(target, &piece)?;
+            let mut silence = Silence::of(ANSWER);
+            while let Err(error) = self.part.send(target, &piece) {
+                match error {
+                    SendError::Timeout(late) if !has_lost_pool(&self.watch) => silence.lasts(late.waited)?,
+                    error => return Err(error.into()),
+                }
+            }
         }
         self.part.flush();
-        let began = Instant::now();
-        while began.elapsed() < ANSWER {
-            match self.part.recv_timeout(LOOK) {
-                Ok(piece) => {
-                    let whole = self.joined.add(&piece, |whole| wire::decode::<Down>(whole));
-                    if let Some(Some(Ok(down))) = whole
-                        && let Some((_, answer)) = of(down).filter(|(answered, _)| *answered == id)
-                    {
-                        return Ok(answer);
-                    }
-                }
-                Err(RecvError::Timeout(_)) => {}
-                Err(error) => return Err(error.into()),
-            }
-            if has_lost_pool(&self.watch) {
-                return Err(Error::other("the pool is gone"));
-            }
+        let most = ANSWER + Duration::from_secs((bytes.len() / RATE) as u64);
+        let of = |down| of(down).filter(|(answered, _)| *answered == id).map(|(_, answer)| answer);
+        answer(&mut self.joined, most, of, || match self.part.recv_timeout(LOOK) {
+            Ok(piece) => Ok(Some(piece)),
+            Err(RecvError::Timeout(_)) if has_lost_pool(&self.watch) => Err(Error::other("the pool is gone")),
+            Err(RecvError::Timeout(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        })
+    }
+}
+
+/// Puts an answer together from its pieces. `next` waits for one of them for `LOOK`; as long as they come, the whole may take any time.
+fn answer<A, P: Deref<Target = [u8]>>(
+    joined: &mut pieces::Joined,
+    most: Duration,
+    of: impl Fn(Down) -> Option<A>,
+    mut next: impl FnMut() -> Result<Option<P>, Error>,
+) -> Result<A, Error> {
+    let mut silence = Silence::of(most);
+    loop {
+        let Some(piece) = next()? else {
+            silence.lasts(LOOK)?;
+            continue;
+        };
+        silence = Silence::of(ANSWER);
+        if let Some(Some(Ok(down))) = joined.add(&piece, |whole| wire::decode::<Down>(whole))
+            && let Some(answer) = of(down)
+        {
+            return Ok(answer);
         }
-        Err(Error::other(format!("the pool has not answered for {ANSWER:?}")))
+    }
+}
+
+/// How long nothing has come from the pool, or gone to it.
+struct Silence {
+    most: Duration,
+    lasted: Duration,
+}
+
+impl Silence {
+    fn of(most: Duration) -> Self {
+        Self { most, lasted: Duration::ZERO }
+    }
+
+    fn lasts(&mut self, more: Duration) -> Result<(), Error> {
+        self.lasted += more;
+        if self.lasted < self.most {
+            return Ok(());
+        }
+        Err(Error::other(format!("the pool has not answered for {:?}", self.most)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(down: Down) -> Option<usize> {
+        if let Down::Answer { answer: Answer::Text(text), .. } = down { Some(text.len()) } else { None }
+    }
+
+    /// A result of 200 MB over a line of 100 Mb/s took longer than the pool was waited for, and was sent again and again.
+    #[test]
+    fn an_answer_whose_pieces_keep_coming_may_take_any_time() {
+        const PIECES: usize = 50;
+        let text = "x".repeat(PIECES * 100);
+        let down = Down::Answer { id: 1, answer: Answer::Text(text) };
+        let cut: Vec<_> = pieces::cut(&postcard::to_stdvec(&down).unwrap(), 101).collect();
+        // All but as long as an answer is waited for.
+        let pause = (ANSWER.as_millis() / LOOK.as_millis()) as usize - 1;
+        let mut line = cut.into_iter().flat_map(|piece| (0..pause).map(|_| None).chain([Some(piece)]));
+        let mut joined = pieces::Joined::default();
+        let whole = answer(&mut joined, ANSWER, number, || Ok(line.next().expect("it was waited for")));
+        assert_eq!(whole.unwrap(), PIECES * 100);
+    }
+
+    #[test]
+    fn a_pool_that_falls_silent_in_the_middle_of_an_answer_is_given_up_after_the_time_for_a_piece() {
+        let (mut joined, mut looks) = (pieces::Joined::default(), 0);
+        let most = 5 * ANSWER;
+        let silent = answer(&mut joined, most, number, || {
+            looks += 1;
+            Ok((looks == 200).then(|| vec![1, 2, 3]))
+        });
+        let (why, each) = (silent.unwrap_err().to_string(), (ANSWER.as_millis() / LOOK.as_millis()) as u32);
+        assert_eq!((why.as_str(), looks), ("the pool has not answered for 10s", 200 + each));
     }
 }
