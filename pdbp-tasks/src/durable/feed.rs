@@ -96,9 +96,6 @@ impl Durable {
             self.changes.push(Change::Ended(job, number, Ended { head: Head { position, failed }, result }));
         }
         let shown = batch.positions();
-        if batch.is_over() {
-            self.active.remove(&job);
-        }
         self.wait(self.group, Waiting::Shown(job, shown));
     }
 

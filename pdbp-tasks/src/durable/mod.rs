@@ -93,8 +93,6 @@ pub(crate) struct Durable {
     /// Reads results that tasks need.
     reader: Box<dyn Reader>,
     jobs: BTreeMap<u32, Batch>,
-    /// Jobs that are not over.
-    active: BTreeSet<u32>,
     nonces: HashMap<u128, u32>,
     most_jobs: usize,
     next_job: u32,
@@ -119,6 +117,9 @@ pub(crate) struct Durable {
     ended: (u64, u64),
     /// The group in which tasks ended that cannot run, and how many did.
     not_run: (u64, u64),
+    /// How often a job was searched for outcomes.
+    #[cfg(test)]
+    searched: u64,
 }
 
 impl Durable {
@@ -268,17 +269,20 @@ impl Durable {
                 step => Change::Step(step),
             });
         }
-        let active: Vec<u32> = self.active.iter().copied().collect();
-        for job in active {
+        for job in self.pool.take_ended_in() {
             self.collect_outcomes(job);
         }
         self.feed_crowded();
         must_wait
     }
 
-    fn collect_outcomes(&mut self, job: u32) {
-        let mut ended = Vec::new();
-        while let Some(Outcome { number, result }) = self.pool.take_outcome(JobId(job)) {
+    fn collect_outcomes(&mut self, of: JobId) {
+        #[cfg(test)]
+        {
+            self.searched += 1;
+        }
+        let (JobId(job), mut ended) = (of, Vec::new());
+        while let Some(Outcome { number, result }) = self.pool.take_outcome(of) {
             let Some(batch) = self.jobs.get(&job) else { continue };
             let result = result.map_err(|error| (*error).clone());
             if matches!(result, Err(TaskError::Cancelled)) && batch.record.cancelled {

@@ -105,7 +105,6 @@ impl Durable {
         self.nonces.insert(nonce, job);
         self.pool.begin_as(job);
         self.jobs.insert(job, Batch::new(record));
-        self.active.insert(job);
         Answer::Job(job)
     }
 
@@ -178,12 +177,9 @@ impl Durable {
         let Some(batch) = self.jobs.get_mut(&job) else { return no_job(job) };
         let before = batch.record.clone();
         change(batch);
-        let (next, is_over, record) = (batch.next, batch.is_over(), batch.record.clone());
+        let (next, record) = (batch.next, batch.record.clone());
         if record != before {
             self.record_job(job, &record);
-        }
-        if is_over {
-            self.active.remove(&job);
         }
         Answer::Done(next)
     }
@@ -235,18 +231,14 @@ impl Durable {
         // No place is given twice, not even by a later pool: a client that reads results remembers a place in that order.
         again.places = batch.positions() as u64;
         batch.record.again = again;
-        let (record, is_over) = (batch.record.clone(), batch.is_over());
+        let record = batch.record.clone();
         self.record_job(job, &record);
         self.changes.extend(failed.into_iter().map(|numbers| Change::Unended(job, numbers, run)));
         self.wait(self.group, Waiting::Again(job, turns));
-        if !is_over {
-            self.active.insert(job);
-        }
         Answer::Done(count)
     }
 
     fn forget(&mut self, job: u32) -> Answer {
-        self.active.remove(&job);
         let Some(batch) = self.jobs.remove(&job) else { return no_job(job) };
         self.nonces.remove(&batch.record.nonce);
         self.orphans.retain(|name, _| name.job != job);
@@ -282,7 +274,7 @@ impl Durable {
     #[cfg(feature = "metrics")]
     pub(crate) fn seen(&self) -> Seen {
         let mut seen = self.pool.seen();
-        let open = self.active.iter().filter_map(|job| self.jobs.get(job));
+        let open = self.jobs.values().filter(|batch| !batch.is_over());
         let open = open.fold(0u64, |sum, batch| sum.saturating_add(batch.next - batch.ended()));
         seen.queued = seen.queued.saturating_add(open.saturating_sub(self.pool.given()));
         (seen.ended, seen.failed) = self.ended;

@@ -50,7 +50,6 @@ impl Durable {
             judge,
             reader,
             jobs: BTreeMap::new(),
-            active: BTreeSet::new(),
             nonces: HashMap::new(),
             most_jobs: limits.jobs,
             next_job,
@@ -68,6 +67,8 @@ impl Durable {
             crowded: BTreeSet::new(),
             ended: (0, 0),
             not_run: (0, 0),
+            #[cfg(test)]
+            searched: 0,
         }
     }
 
@@ -142,7 +143,6 @@ impl Durable {
         self.pool.mark_durable(0);
         let jobs: Vec<u32> =
             self.jobs.iter().filter(|(_, batch)| !batch.is_over()).map(|(job, _)| *job).collect();
-        self.active = jobs.iter().copied().collect();
         self.collect();
         if !self.pool.has(Flaw::ForgetsTable) {
             jobs.into_iter().for_each(|job| self.feed(job));

@@ -47,6 +47,8 @@ pub(super) struct Journal {
     serial: u64,
     deferred: VecDeque<(u64, TaskId, Origin)>,
     steps: Vec<Step>,
+    /// Jobs in which tasks of the client have ended.
+    ended_in: Vec<JobId>,
     names: HashMap<Name, TaskId>,
     /// How many sub-tasks are not over, for each task of the client that has any.
     families: HashMap<(u32, u64), usize>,
@@ -122,6 +124,11 @@ impl Journal {
         format!("{record}{}{deferred:?}{:?}{names:?}{families:?}{}", self.serial, self.steps, self.paused)
     }
 
+    /// Notes that a job has an outcome.
+    pub(super) fn ended_in(&mut self, job: JobId) {
+        self.ended_in.push(job);
+    }
+
     fn push_step(&mut self, step: Step) {
         if !self.replays {
             self.steps.push(step);
@@ -180,6 +187,11 @@ impl Pool {
     /// Takes the steps to be recorded, in this order.
     pub(crate) fn take_steps(&mut self) -> Vec<Step> {
         self.journal.as_mut().map_or_else(Vec::new, |journal| std::mem::take(&mut journal.steps))
+    }
+
+    /// Takes the jobs that have had no outcome to be taken, and have one now. A job may be there twice, or have none any more.
+    pub(crate) fn take_ended_in(&mut self) -> Vec<JobId> {
+        self.journal.as_mut().map_or_else(Vec::new, |journal| std::mem::take(&mut journal.ended_in))
     }
 
     /// Stops or resumes handing out, as the journal fails or recovers.

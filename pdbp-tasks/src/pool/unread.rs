@@ -45,6 +45,11 @@ impl Pool {
         self.unread.bytes += bytes + OUTCOME;
         job.unread += bytes + OUTCOME;
         job.outcomes.push_back(outcome);
+        if job.outcomes.len() == 1
+            && let Some(journal) = &mut self.journal
+        {
+            journal.ended_in(of);
+        }
     }
 
     /// Takes the next outcome of a job, in order of completion.

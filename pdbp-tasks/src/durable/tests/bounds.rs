@@ -296,6 +296,27 @@ fn jobs_with_more_tasks_than_can_be_counted_are_shown() {
     assert_eq!((seen.jobs.len(), seen.queued), (3, u64::MAX));
 }
 
+/// All open jobs were searched for results, for each message and for each turn.
+#[test]
+fn a_message_costs_the_same_with_one_open_job_and_with_many() {
+    let searched = [1, 50_000].map(|jobs| {
+        let (mut store, mut durable) = begun();
+        job_of(&mut durable, 100, Options::default());
+        for nonce in 1..jobs {
+            let name = "job".to_owned();
+            let begin = Request::Begin { fingerprint: world::FINGERPRINT, nonce: 100 + nonce, name };
+            ask(&mut durable, begin);
+        }
+        sync(&mut store, &mut durable);
+        let before = durable.searched;
+        let ran = work(&mut store, &mut durable, &mut 0, |_| value(1));
+        assert_eq!((ran.len(), durable.jobs[&0].ended()), (100, 100));
+        durable.searched - before
+    });
+    assert_eq!(searched[0], searched[1]);
+    assert!((1..=100).contains(&searched[0]), "{searched:?}");
+}
+
 /// Each answer to a client that asks for the progress has the names of all jobs.
 #[test]
 fn of_a_long_name_the_beginning_is_kept() {

@@ -109,8 +109,9 @@ impl World {
 
     /// Whether all is over and nothing is in flight.
     pub(in super::super) fn is_over(&self) -> bool {
-        let is_over =
-            self.possible() == [Happens::Later] && self.pool.active.is_empty() && self.pool.pool.is_empty();
+        let is_over = self.possible() == [Happens::Later]
+            && self.pool.jobs.values().all(|job| job.is_over())
+            && self.pool.pool.is_empty();
         if is_over {
             self.check_end(2);
         }
@@ -184,8 +185,8 @@ impl World {
         // Writing to a string cannot fail.
         let _ = write!(
             text,
-            "{}{waiting:?}{written:?}{jobs:?}{waiting_for:?}{:?}{:?}{:?}{:?}{:?}",
-            pool.term, pool.changes, pool.ready, pool.orphans, pool.orphaned, pool.active
+            "{}{waiting:?}{written:?}{jobs:?}{waiting_for:?}{:?}{:?}{:?}{:?}",
+            pool.term, pool.changes, pool.ready, pool.orphans, pool.orphaned
         );
         let _ = write!(text, "{:?}{:?}{:?}{:?}", self.now, self.store, self.late, self.values);
         let _ = write!(text, "{:?}{:?}{}", self.started, self.runs, self.born);
