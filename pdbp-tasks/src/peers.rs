@@ -1,6 +1,7 @@
 //! The peers of a pool, as its part reaches them. Sending never waits: a message that finds no room stays in the outbox of its peer, which is
-//! never sent more than it has asked for. A peer that keeps asking without reading the answers is refused. No state is kept for peers with an
-//! empty outbox and no partial message, however many there have been.
+//! never sent more than it has asked for. A peer that keeps asking without reading the answers is refused. Partial messages of all peers are
+//! bounded together: beyond that the node with the most bytes of them is refused. No state is kept for peers with an empty outbox and no partial
+//! message, however many there have been.
 
 use std::collections::{HashMap, VecDeque};
 use std::thread;
@@ -13,6 +14,12 @@ use crate::wire::{self, Down, Up, pieces};
 
 /// Bytes of unread answers beyond which a peer that asks again is refused, or not answered.
 pub(crate) const UNREAD: usize = 64 << 20;
+
+/// Bytes of memory that all partial messages may take.
+const PARTIAL: usize = 4 << 30;
+
+/// The most refused parts of a node that are told so: as many as it has without a name at a time.
+const TOLD: usize = 1 << 14;
 
 /// The longest wait while an outbox is not empty.
 const ROOM_WAIT: Duration = Duration::from_millis(2);
@@ -28,6 +35,11 @@ struct Peer {
 impl Peer {
     fn is_idle(&self) -> bool {
         self.partial.is_empty() && self.outbox.is_empty()
+    }
+
+    /// Bytes that its partial message takes, if it has one.
+    fn kept(&self) -> usize {
+        if self.partial.is_empty() { 0 } else { self.partial.kept() + size_of::<(Processor, Self)>() }
     }
 }
 
@@ -47,6 +59,9 @@ pub(crate) struct Peers<'a> {
     map: HashMap<Processor, Peer>,
     /// Pieces in all outboxes together.
     waiting: usize,
+    /// Bytes that all partial messages take, and the most that they may.
+    kept: usize,
+    most: usize,
 }
 
 /// The result of receiving a piece of a message.
@@ -55,21 +70,35 @@ pub(crate) enum Received {
     Nothing,
     /// It is not a message.
     Malformed(Processor),
+    /// The partial messages of these peers were dropped, since they take too much memory, and the peers were told so. What they send from now on
+    /// cannot be understood.
+    TooMuch(Vec<Processor>, String),
     Message(Processor, Up),
 }
 
 impl<'a> Peers<'a> {
     pub(crate) fn new(part: &'a Part) -> Self {
-        Self { part, map: HashMap::new(), waiting: 0 }
+        Self { part, map: HashMap::new(), waiting: 0, kept: 0, most: PARTIAL }
     }
 
-    pub(crate) fn receive(&mut self, piece: &Message) -> Received {
+    /// Receives a piece of a message, unless its sender `is_refused`.
+    pub(crate) fn receive(
+        &mut self,
+        piece: &Message,
+        is_refused: impl FnOnce(Processor) -> bool,
+    ) -> Received {
         let processor = processor_of(piece.source());
+        if is_refused(processor) {
+            self.drop_partial(processor);
+            return Received::Nothing;
+        }
         let mut new = Peer::default();
         let known = self.map.get_mut(&processor);
         let is_new = known.is_none();
         let peer = known.unwrap_or(&mut new);
+        let before = peer.kept();
         let whole = peer.partial.add(piece, |whole| wire::decode(whole));
+        self.kept = self.kept - before + peer.kept();
         match (is_new, peer.is_idle()) {
             (true, false) => drop(self.map.insert(processor, new)),
             (false, true) => drop(self.map.remove(&processor)),
@@ -77,8 +106,43 @@ impl<'a> Peers<'a> {
         }
         match whole {
             Some(Some(Ok(message))) => Received::Message(processor, message),
+            Some(None) if self.kept > self.most => self.refuse_longest(),
             Some(None) => Received::Nothing,
             None | Some(Some(Err(_))) => Received::Malformed(processor),
+        }
+    }
+
+    /// Refuses the node whose partial messages take the most memory: it may attach any number of parts.
+    fn refuse_longest(&mut self) -> Received {
+        let mut nodes = HashMap::<u16, usize>::new();
+        for (processor, peer) in &self.map {
+            *nodes.entry(processor.node).or_default() += peer.kept();
+        }
+        let Some((node, bytes)) = nodes.into_iter().max_by_key(|(node, bytes)| (*bytes, *node)) else {
+            return Received::Nothing;
+        };
+        let why = format!(
+            "unfinished messages of node{node} take {bytes} bytes, the most of all nodes, which may have {} together; write long results as \
+             `Large`, and send fewer or smaller messages at a time",
+            self.most
+        );
+        let here = self.map.iter().filter(|(processor, peer)| processor.node == node && peer.kept() > 0);
+        let refused: Vec<_> = here.map(|(processor, _)| *processor).collect();
+        for processor in &refused {
+            self.drop_partial(*processor);
+        }
+        for processor in refused.iter().take(TOLD) {
+            self.queue(*processor, &Down::Ignored { why: why.clone() });
+        }
+        Received::TooMuch(refused, why)
+    }
+
+    fn drop_partial(&mut self, processor: Processor) {
+        let Some(peer) = self.map.get_mut(&processor) else { return };
+        self.kept -= peer.kept();
+        peer.partial = pieces::Joined::default();
+        if peer.is_idle() {
+            self.map.remove(&processor);
         }
     }
 
@@ -124,6 +188,7 @@ impl<'a> Peers<'a> {
     pub(crate) fn forget(&mut self, processor: Processor) {
         if let Some(peer) = self.map.remove(&processor) {
             self.waiting -= peer.outbox.len();
+            self.kept -= peer.kept();
         }
     }
 
@@ -189,7 +254,7 @@ mod tests {
         for id in 0..100 {
             let client = cluster.nodes()[1].attach().unwrap();
             slot::send(&client, part.id(), &Up::Request { id, request: Request::Journal }).unwrap();
-            let received = peers.receive(&part.recv_timeout(SOON).unwrap());
+            let received = peers.receive(&part.recv_timeout(SOON).unwrap(), |_| false);
             let Received::Message(from, _) = received else { panic!("it is a message") };
             assert!(peers.map.is_empty() && target_of(from) == Some(client.id()));
             peers.queue(from, &Down::Standby);
@@ -203,7 +268,7 @@ mod tests {
         let client = cluster.nodes()[1].attach().unwrap();
         client.send(part.id(), &[1, 2, 3]).unwrap();
         client.flush();
-        assert!(matches!(peers.receive(&part.recv_timeout(SOON).unwrap()), Received::Nothing));
+        assert!(matches!(peers.receive(&part.recv_timeout(SOON).unwrap(), |_| false), Received::Nothing));
         assert_eq!(peers.map.len(), 1, "half a message");
         peers.lose_node(1);
         assert!(peers.map.is_empty());
@@ -230,5 +295,58 @@ mod tests {
             }
         }
         assert_eq!((peers.unread(by), peers.is_idle()), (0, true));
+    }
+
+    /// Each part could have a gigabyte of its message kept, for as long as its node was there.
+    #[test]
+    fn parts_that_never_end_their_messages_are_refused_before_these_take_more_memory_than_allowed() {
+        const MOST: usize = 1 << 20;
+        let cluster = Builder::new().nodes(3).start().unwrap();
+        let [pool, honest, hostile] = cluster.nodes() else { panic!("three nodes") };
+        let part = pool.register("pool", PartKind::Cpu).unwrap();
+        let mut peers = Peers { most: MOST, ..Peers::new(&part) };
+        // Half a message, the rest of which comes at the end.
+        let client = honest.attach().unwrap();
+        let request = Request::Explain { job: 7, number: Some(300) };
+        let whole = postcard::to_stdvec(&Up::Request { id: 1, request }).unwrap();
+        let mut honest = pieces::cut(&whole, whole.len().div_ceil(2) + 1);
+        client.send(part.id(), &honest.next().unwrap()).unwrap();
+        client.flush();
+        assert!(matches!(peers.receive(&part.recv_timeout(SOON).unwrap(), |_| false), Received::Nothing));
+        let parts: Vec<_> = (0..8).map(|_| hostile.attach().unwrap()).collect();
+        let (mut refused, mut text) = (Vec::new(), String::new());
+        let piece = [&[1][..], &[7; 1000]].concat();
+        for round in 0..4 * MOST / 1000 / parts.len() {
+            for from in &parts {
+                from.send(part.id(), &piece).unwrap();
+                from.flush();
+                let piece = part.recv_timeout(SOON).unwrap();
+                match peers.receive(&piece, |by| refused.contains(&by)) {
+                    Received::Nothing => {}
+                    Received::TooMuch(new, why) => {
+                        assert!(refused.is_empty(), "once, in round {round}");
+                        (refused, text) = (new, why);
+                    }
+                    _ => panic!("it is no message"),
+                }
+                let kept: usize = peers.map.values().map(|peer| peer.partial.kept()).sum();
+                assert!(kept <= peers.kept && peers.kept <= MOST, "{kept} {}", peers.kept);
+            }
+        }
+        assert_eq!(refused.len(), parts.len());
+        assert!(text.contains("1048576") && text.contains("`Large`"), "{text}");
+        while !peers.is_idle() {
+            assert!(peers.send().is_empty());
+        }
+        for told in &parts {
+            let mut joined = pieces::Joined::default();
+            let told = joined.add(&told.recv_timeout(SOON).unwrap(), |whole| wire::decode::<Down>(whole));
+            assert_eq!(told, Some(Some(Ok(Down::Ignored { why: text.clone() }))));
+        }
+        client.send(part.id(), &honest.next().unwrap()).unwrap();
+        client.flush();
+        let received = peers.receive(&part.recv_timeout(SOON).unwrap(), |_| false);
+        assert!(matches!(received, Received::Message(..)) && peers.map.is_empty());
+        assert_eq!(peers.kept, 0);
     }
 }

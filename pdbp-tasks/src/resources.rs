@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::wire::lists;
+
 /// The most GPUs of a node that can be distinguished.
 pub const MOST_GPUS: u16 = 64;
 
@@ -24,6 +26,7 @@ pub struct Resources {
     gpus: u16,
     memory: u64,
     /// By name; each name once, with a count above 0.
+    #[serde(deserialize_with = "lists::bounded")]
     names: Vec<(String, u32)>,
 }
 

@@ -195,10 +195,13 @@ impl Server<'_> {
             self.served.asked.store(false, Ordering::Release);
             return;
         }
-        let (processor, message) = match self.peers.receive(piece) {
+        let (processor, message) = match self.peers.receive(piece, |from| pool.is_refused(from)) {
             Received::Message(processor, message) => (processor, message),
             Received::Nothing => return,
             Received::Malformed(processor) => return pool.malformed(processor),
+            Received::TooMuch(refused, why) => {
+                return refused.into_iter().for_each(|processor| pool.ignore(processor, &why));
+            }
         };
         match message {
             Up::Hello { fingerprint, offer, .. } => {

@@ -136,9 +136,15 @@ pub(crate) fn run(
             Step::Over(Over::Refused(pool)) => {
                 return Err(Error::OtherFunctions { own: kinds.fingerprint(), pool });
             }
+            Step::Over(Over::Ignored(why)) => return Err(ignored(&why)),
         }
         now = began.elapsed();
     }
+}
+
+/// The pool ignores a part of this process.
+pub(crate) fn ignored(why: &str) -> Error {
+    Error::other(format!("the pool refuses what this process sends: {why}"))
 }
 
 /// Receives all messages that have arrived.

@@ -3,6 +3,7 @@
 //! A message is an [`Up`] or a [`Down`]. Messages longer than a block of the cluster travel in pieces (`pieces`), so that neither end ever has to
 //! wait for room in the middle of a message.
 
+pub(crate) mod lists;
 pub(crate) mod pieces;
 mod requests;
 
@@ -169,6 +170,7 @@ pub enum Up {
         /// What the processors of its node offer together.
         offer: Resources,
         /// Tasks that it still holds from a pool with a journal, in the order in which it runs them.
+        #[serde(deserialize_with = "lists::bounded")]
         held: Vec<Name>,
         /// The number of that pool, which distinguishes it from one with another journal; 0: none.
         of: u64,
@@ -182,6 +184,7 @@ pub enum Up {
         /// How many more tasks the processor has room for.
         room: u16,
         /// Its results.
+        #[serde(deserialize_with = "lists::bounded")]
         results: Vec<Submission>,
     },
     /// Results that an earlier pool has not acknowledged.
@@ -191,6 +194,7 @@ pub enum Up {
         /// Number of the first result.
         first: u64,
         /// Its results. Their ids and attempts belong to another term: names count.
+        #[serde(deserialize_with = "lists::bounded")]
         results: Vec<(Name, Submission)>,
     },
     /// The processor leaves. Its tasks are handed to others.
@@ -308,6 +312,11 @@ pub enum Down {
         /// The answer.
         answer: LargeAnswer,
     },
+    /// The pool discards whatever this part sends.
+    Ignored {
+        /// The reason.
+        why: String,
+    },
 }
 
 /// A task that the processor continues, under the ids of another term.
@@ -352,8 +361,10 @@ pub struct Submission {
     /// Its outcome.
     pub ending: Ending,
     /// Tasks that it adds: they exist if and only if this submission is accepted.
+    #[serde(deserialize_with = "lists::bounded")]
     pub tasks: Vec<SubTask>,
     /// Numbers of the large values that it has written, with a journal: they are kept if this submission is accepted.
+    #[serde(deserialize_with = "lists::bounded")]
     pub large: Vec<u64>,
 }
 
@@ -380,8 +391,10 @@ pub struct SubTask {
     /// The input of the function; with `join`, what precedes the results of those tasks.
     pub input: Bytes,
     /// Tasks of this submission whose results the function receives.
+    #[serde(deserialize_with = "lists::bounded_option")]
     pub join: Option<Vec<u16>>,
     /// Tasks of this submission that must be over first.
+    #[serde(deserialize_with = "lists::bounded")]
     pub after: Vec<u16>,
 }
 
@@ -441,7 +454,12 @@ impl fmt::Display for Failure {
 
 /// Decodes a message, which must take up all bytes.
 pub(crate) fn decode<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, postcard::Error> {
-    let (value, rest) = postcard::take_from_bytes(bytes)?;
+    decode_within(lists::MOST, bytes)
+}
+
+/// The same, with a bound of what its lists take in memory.
+fn decode_within<'de, T: Deserialize<'de>>(most: usize, bytes: &'de [u8]) -> Result<T, postcard::Error> {
+    let (value, rest) = lists::within(most, || postcard::take_from_bytes(bytes))?;
     if rest.is_empty() { Ok(value) } else { Err(postcard::Error::custom("bytes behind the value")) }
 }
 

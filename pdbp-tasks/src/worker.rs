@@ -38,12 +38,14 @@ pub enum Step {
 }
 
 /// Why a processor stops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Over {
     /// The job is done.
     Done,
     /// The pool knows other functions; this is the pool's fingerprint.
     Refused(u64),
+    /// The pool ignores it, for this reason.
+    Ignored(String),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -215,6 +217,7 @@ impl Worker {
             Down::Standby => {}
             Down::Stop => self.over = Some(Over::Done),
             Down::Refused { fingerprint } => self.over = Some(Over::Refused(fingerprint)),
+            Down::Ignored { why } => self.over = Some(Over::Ignored(why)),
             Down::Welcome { term, number, is_known, held } => self.welcome(term, (number, is_known), &held),
             Down::Taken { up_to } => {
                 let Some(keeps) = &mut self.keeps else { return };
@@ -301,8 +304,8 @@ impl Worker {
         if keeps.term.is_some() {
             return self.again().map(Step::Send);
         }
-        if let Some(over @ Over::Refused(_)) = self.over {
-            return Some(Step::Over(over));
+        if let Some(over @ (Over::Refused(_) | Over::Ignored(_))) = &self.over {
+            return Some(Step::Over(over.clone()));
         }
         // The welcome is on its way; meanwhile the tasks run on.
         let until = keeps.greeted + PATIENCE;
@@ -313,10 +316,10 @@ impl Worker {
     }
 
     fn step_greeted(&mut self, now: Duration) -> Step {
-        match self.over {
-            Some(Over::Refused(fingerprint)) => return Step::Over(Over::Refused(fingerprint)),
-            Some(Over::Done) if self.results.is_empty() => return Step::Over(Over::Done),
-            _ => {}
+        match &self.over {
+            Some(Over::Done) if !self.results.is_empty() => {}
+            Some(over) => return Step::Over(over.clone()),
+            None => {}
         }
         if self.is_report_due(now) {
             self.asked = Some(now);

@@ -417,6 +417,12 @@ impl Durable {
         self.collect();
     }
 
+    /// Ignores a processor or client from now on, for this reason.
+    pub(crate) fn ignore(&mut self, processor: Processor, why: &str) {
+        self.pool.ignore(processor, why);
+        self.collect();
+    }
+
     /// The last group that is known to be durable.
     pub(crate) fn is_durable(&self) -> u64 {
         self.durable

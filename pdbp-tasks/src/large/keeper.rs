@@ -45,7 +45,7 @@ pub(crate) fn keep_with(
         while let Some(next) = message {
             // An empty message only checks that the part exists.
             if !next.is_empty()
-                && let Received::Message(from, Up::Large { id, request }) = peers.receive(&next)
+                && let Received::Message(from, Up::Large { id, request }) = peers.receive(&next, |_| false)
                 // A peer that keeps asking without reading gets no more answers until it reads.
                 && peers.unread(from) <= UNREAD
             {

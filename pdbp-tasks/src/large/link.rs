@@ -94,6 +94,7 @@ impl Session {
             match self.part.recv_timeout(LOOK) {
                 Ok(piece) => match self.joined.add(&piece, |whole| wire::decode(whole)) {
                     Some(Some(Ok(Down::Large { id: of, answer }))) if of == id => return Ok(answer),
+                    Some(Some(Ok(Down::Ignored { why }))) => return Err(io::Error::other(why)),
                     // An answer left unread by a panic, or not from the store.
                     _ => {}
                 },

@@ -13,6 +13,7 @@ use crate::large::{self, Access, Large, LargeReader};
 use crate::pool::Refused;
 use crate::program::Program;
 use crate::serve::ADDRESS;
+use crate::slot;
 use crate::wire::{self, Answer, Bytes, Down, LargeAnswer, LargeBy, LargeRequest, Request, Up, pieces};
 
 /// How long one attempt to join, or to find the pool, takes.
@@ -298,9 +299,11 @@ fn answer<A, P: Deref<Target = [u8]>>(
             continue;
         };
         silence = Silence::of(ANSWER);
-        if let Some(Some(Ok(down))) = joined.add(&piece, |whole| wire::decode::<Down>(whole))
-            && let Some(answer) = of(down)
-        {
+        let Some(Some(Ok(down))) = joined.add(&piece, |whole| wire::decode::<Down>(whole)) else { continue };
+        if let Down::Ignored { why } = &down {
+            return Err(slot::ignored(why));
+        }
+        if let Some(answer) = of(down) {
             return Ok(answer);
         }
     }

@@ -256,7 +256,7 @@ impl Server<'_> {
         while let Some(next) = message {
             // An empty message is the journal's wake-up; its progress was read above, or will be in the next round.
             if !next.is_empty() {
-                match self.peers.receive(&next) {
+                match self.peers.receive(&next, |from| durable.pool.is_refused(from)) {
                     Received::Message(from, message) => {
                         if matches!(message, Up::Hello { .. }) {
                             lost.retain(|node| *node != from.node);
@@ -264,6 +264,9 @@ impl Server<'_> {
                         self.receive(&mut durable, now, from, message);
                     }
                     Received::Malformed(from) => durable.pool.malformed(from),
+                    Received::TooMuch(refused, why) => {
+                        refused.into_iter().for_each(|from| durable.ignore(from, &why));
+                    }
                     Received::Nothing => {}
                 }
             }

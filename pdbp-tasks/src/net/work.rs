@@ -329,6 +329,7 @@ impl Shared<'_> {
                     Ok(Some(Over::Refused(pool))) => {
                         return self.fail(Error::OtherFunctions { own: self.kinds.fingerprint(), pool });
                     }
+                    Ok(Some(Over::Ignored(why))) => return self.fail(slot::ignored(&why)),
                     Ok(_) => return,
                     Err(_) => {
                         seat.on_pool_lost();

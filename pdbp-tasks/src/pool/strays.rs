@@ -30,14 +30,15 @@ impl Pool {
         *strays += 1;
         if *strays >= STRAYS {
             self.strays.remove(&processor);
-            self.leave(processor);
-            self.refuse(
-                processor,
-                format!(
-                    "{STRAYS} of its messages were malformed, or concerned tasks that it was never given"
-                ),
-            );
+            let why = "of its messages were malformed, or concerned tasks that it was never given";
+            self.ignore(processor, &format!("{STRAYS} {why}"));
         }
+    }
+
+    /// Ignores a processor from now on, for this reason; others run its tasks.
+    pub(crate) fn ignore(&mut self, processor: Processor, why: &str) {
+        self.leave(processor);
+        self.refuse(processor, why.to_owned());
     }
 
     /// How many senders of stray messages, and how many ignored ones, are noted.
@@ -47,7 +48,6 @@ impl Pool {
     }
 
     /// Whether a processor is ignored.
-    #[cfg(feature = "net")]
     pub(crate) fn is_refused(&self, processor: Processor) -> bool {
         self.banned.contains(&processor)
     }

@@ -372,9 +372,7 @@ impl World {
                 Down::Stop => assert!(self.closed && self.oracle.live() == 0, "stop, though it is not over"),
                 Down::Drop(task) => self.oracle.drop(to, *task),
                 Down::Refused { .. } => panic!("refused"),
-                Down::Welcome { .. } | Down::Taken { .. } | Down::Answer { .. } | Down::Large { .. } => {
-                    panic!("{down:?} of the pool itself")
-                }
+                _ => panic!("{down:?} of the pool itself"),
             }
             if let Some(host) = self.hosts.iter_mut().find(|host| host.processor == to) {
                 host.down.push_back(down);

@@ -30,6 +30,11 @@ impl Joined {
         self.0.is_empty()
     }
 
+    /// Bytes of memory that the partial message takes.
+    pub(crate) fn kept(&self) -> usize {
+        self.0.capacity()
+    }
+
     /// Passes the whole message to `take` if this piece is its last. `None`: it is not a piece, or the message is too long.
     pub(crate) fn add<R>(&mut self, piece: &[u8], take: impl FnOnce(&[u8]) -> R) -> Option<Option<R>> {
         let (kind, bytes) = piece.split_first()?;

@@ -6,7 +6,7 @@ use crate::pool::Counts;
 use crate::resources::Resources;
 use crate::timeline::Span;
 
-use super::{Bytes, KindId, Options};
+use super::{Bytes, KindId, Options, lists};
 
 /// Tasks that are alike.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,8 +22,10 @@ pub struct Chunk {
     /// The rest of each input.
     pub inputs: Inputs,
     /// Numbers of previously added tasks of the job, whose results follow as a sequence: each task runs when all of them have one.
+    #[serde(deserialize_with = "lists::bounded_option")]
     pub join: Option<Vec<u64>>,
     /// Numbers of previously added tasks of the job, which must have a result before each of these runs.
+    #[serde(deserialize_with = "lists::bounded")]
     pub after: Vec<u64>,
 }
 
@@ -52,7 +54,7 @@ impl Chunk {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Inputs {
     /// One for each task.
-    List(Vec<Bytes>),
+    List(#[serde(deserialize_with = "lists::bounded")] Vec<Bytes>),
     /// These numbers, each written in decimal and encoded as a string.
     Numbers {
         /// The first.
@@ -121,6 +123,7 @@ pub enum Request {
         /// Number of the first task: how many were added before.
         first: u64,
         /// The tasks: all are added, or none.
+        #[serde(deserialize_with = "lists::bounded")]
         chunks: Vec<Chunk>,
     },
     /// Closes a job: nothing is added any more.
