@@ -4,7 +4,7 @@ use super::batch::{Hasty, NOT_RUN, Next};
 use super::{Batch, Durable, Waiting};
 use crate::pool::{Flaw, JobId, Origin, Pool, TaskError, joined};
 use crate::store::{Change, Ended, Head, Reader, StoreError};
-use crate::wire::{Bytes, Name};
+use crate::wire::{Bytes, Name, pieces};
 
 /// Above this many tasks of a job in the pool, no more are taken from its chunks.
 const WINDOW: usize = 1 << 14;
@@ -31,19 +31,21 @@ impl Durable {
         {
             let name = |number| Name { job, number, sub: 0, run: batch.run_of(number) };
             match next {
-                Next::Task(number) => match bring(&mut self.pool, &*self.reader, name(number), batch) {
-                    Ok(()) => {}
-                    Err(FeedError::Never(needed, why)) => ended.push((number, not_run(needed, why))),
-                    Err(FeedError::TooLong(bytes)) => {
-                        let most = self.pool.most_input() as u64;
-                        ended.push((number, Err(TaskError::TooLong { bytes, most })));
+                Next::Task(number) => {
+                    let most = self.pool.most_input();
+                    match bring(&mut self.pool, &*self.reader, name(number), batch, most) {
+                        Ok(()) => {}
+                        Err(FeedError::Never(needed, why)) => ended.push((number, not_run(needed, why))),
+                        Err(FeedError::TooLong(bytes)) => {
+                            ended.push((number, Err(TaskError::TooLong { bytes, most: most as u64 })));
+                        }
+                        Err(FeedError::Later(_)) => {
+                            batch.requeue(number..number + 1);
+                            self.unfed.insert(job);
+                            break;
+                        }
                     }
-                    Err(FeedError::Later(_)) => {
-                        batch.requeue(number..number + 1);
-                        self.unfed.insert(job);
-                        break;
-                    }
-                },
+                }
                 Next::NotRun { tasks, needed } => {
                     let before = if self.not_run.0 == self.group { self.not_run.1 } else { 0 };
                     let with_these = before + (tasks.end - tasks.start);
@@ -106,16 +108,16 @@ impl Durable {
         if self.pool.has_named(name) || name.number >= batch.next {
             return Ok(());
         }
-        match bring(&mut self.pool, &*self.reader, name, batch) {
+        // The limit of the pool that has handed it out may have been higher.
+        match bring(&mut self.pool, &*self.reader, name, batch, pieces::VALUE) {
             Ok(()) => batch.mark_begun(name.number),
             Err(FeedError::Later(error)) => return Err(error),
             Err(FeedError::Never(needed, why)) => {
                 return Err(StoreError::Damaged { why: format!("{name} needs task {needed}, which {why}") });
             }
             Err(FeedError::TooLong(bytes)) => {
-                let why =
-                    format!("{name} was handed out, with an input of {bytes} bytes, which are too many");
-                return Err(StoreError::Other(why));
+                let why = format!("{name} was handed out, and has an input of at least {bytes} bytes");
+                return Err(StoreError::Damaged { why });
             }
         }
         Ok(())
@@ -126,8 +128,14 @@ fn not_run(needed: u64, why: String) -> Result<Bytes, TaskError> {
     Err(TaskError::Needed { number: needed, why })
 }
 
-/// Adds a task to the pool, if the job has it.
-fn bring(pool: &mut Pool, reader: &dyn Reader, name: Name, batch: &mut Batch) -> Result<(), FeedError> {
+/// Adds a task to the pool, if the job has it, and if its input, with the results that it needs, has at most this many bytes.
+fn bring(
+    pool: &mut Pool,
+    reader: &dyn Reader,
+    name: Name,
+    batch: &mut Batch,
+    most: usize,
+) -> Result<(), FeedError> {
     let Some(task) = batch.task(name.number) else { return Ok(()) };
     let input = match task.join {
         None => task.own,
@@ -136,7 +144,7 @@ fn bring(pool: &mut Pool, reader: &dyn Reader, name: Name, batch: &mut Batch) ->
             for needed in needed {
                 let part = read(reader, name.job, *needed)?;
                 bytes = bytes.saturating_add(part.len());
-                if bytes > pool.most_input() {
+                if bytes > most {
                     return Err(FeedError::TooLong(bytes as u64));
                 }
                 parts.push(part);

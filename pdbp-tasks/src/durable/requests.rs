@@ -123,6 +123,11 @@ impl Durable {
         }
         let (mut next, mut encoded) = (first, Vec::with_capacity(chunks.len()));
         for chunk in chunks {
+            let most = self.pool.most_input();
+            if let Some(bytes) = chunk.longest().filter(|bytes| *bytes > most) {
+                let refused = crate::Error::Add(Refused::TooLong { bytes, most });
+                return Answer::No(format!("among the tasks from {next} on: {refused}"));
+            }
             if let Some(refused) = self.check_chunk(next, chunk) {
                 return Answer::No(refused);
             }
@@ -143,7 +148,8 @@ impl Durable {
         Answer::Done(next)
     }
 
-    /// Why a chunk whose tasks begin with this number cannot be added.
+    /// Why a chunk whose tasks begin with this number cannot be added, whatever the limits are: those of the pool that has accepted it may have
+    /// been higher.
     pub(super) fn check_chunk(&mut self, first: u64, chunk: &Chunk) -> Option<String> {
         if usize::from(chunk.kind.0) >= self.kinds {
             return Some(format!("unknown kind {}", chunk.kind.0));
@@ -160,11 +166,6 @@ impl Durable {
             return Some(format!(
                 "task {first} of the job needs task {later}, which was not added before it; a task can need those before it"
             ));
-        }
-        let most = self.pool.most_input();
-        if let Some(bytes) = chunk.longest().filter(|bytes| *bytes > most) {
-            let refused = crate::Error::Add(Refused::TooLong { bytes, most });
-            return Some(format!("among the tasks from {first} on: {refused}"));
         }
         if self.pool.refuses_needs(&chunk.needs) {
             return Some("tasks of this pool have more than a thousand different needs; round them".into());

@@ -162,8 +162,10 @@ impl Durable {
                 before = Some(root);
             }
             let is_cancelled = self.jobs.get(&name.job).is_none_or(|batch| batch.record.cancelled);
-            if !self.pool.replay(step) && !is_cancelled {
-                return Err(damaged(format!("a result of {name}, which was never added")));
+            if let Err(why) = self.pool.replay(step)
+                && !is_cancelled
+            {
+                return Err(damaged(format!("a result of {name}: {why}")));
             }
         }
         Ok(())

@@ -277,27 +277,33 @@ impl Pool {
         journal.push_step(Step::Failed { name, serial, error: Arc::clone(error) });
     }
 
-    /// Repeats a step of the journal. Returns `false` if its task does not exist.
-    pub(crate) fn replay(&mut self, step: Step) -> bool {
+    /// Repeats a step of the journal.
+    ///
+    /// # Errors
+    /// What is wrong with it: its task does not exist, or no pool can have accepted it.
+    pub(crate) fn replay(&mut self, step: Step) -> Result<(), String> {
         let (name, serial) = match &step {
             Step::Took { name, serial, .. } | Step::Failed { name, serial, .. } => (*name, *serial),
-            _ => return false,
+            _ => return Ok(()),
         };
-        let Some(task) = self.named(name) else { return false };
+        let Some(task) = self.named(name) else { return Err("the task was never added".into()) };
         let after = match &step {
-            Step::Took { tasks, .. } => serial + tasks.len() as u64,
+            Step::Took { ending, tasks, .. } => {
+                if let Some(wrong) = self.find_contradiction(ending, tasks) {
+                    return Err(wrong);
+                }
+                serial + tasks.len() as u64
+            }
             _ => serial,
         };
-        let Some(journal) = &mut self.journal else { return false };
+        let Some(journal) = &mut self.journal else { return Ok(()) };
         let latest = journal.serial.max(after);
         (journal.serial, journal.replays) = (serial.saturating_sub(1), true);
         match step {
             Step::Took { ending, tasks, .. } => {
                 let nobody = Processor { node: 0, number: 0 };
-                if self.find_error(&ending, &tasks).is_none() {
-                    self.take(task, nobody, ending, tasks);
-                    self.counts.taken -= 1;
-                }
+                self.take(task, nobody, ending, tasks);
+                self.counts.taken -= 1;
             }
             Step::Failed { error, .. } => self.end(task, Err(error)),
             _ => {}
@@ -305,7 +311,7 @@ impl Pool {
         if let Some(journal) = &mut self.journal {
             (journal.serial, journal.replays) = (latest, false);
         }
-        true
+        Ok(())
     }
 
     /// Whether a task must be given to nobody else while a processor may have it.

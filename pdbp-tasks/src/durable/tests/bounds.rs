@@ -3,17 +3,20 @@
 use super::*;
 use crate::pool::{Limits, TaskError};
 use crate::store::Change;
-use crate::wire::Status;
+use crate::wire::{Name, Status};
 
 fn value(length: usize) -> Ending {
     Ending::Value(Bytes::from(vec![1; length]))
 }
 
 fn limited(store: &mut Memory) -> super::super::Durable {
+    limited_to(Limits { input_bytes: 100, ..Limits::default() }, store)
+}
+
+fn limited_to(limits: Limits, store: &mut Memory) -> super::super::Durable {
     let saved = store.load();
     let term = saved.term + 1;
     store.commit(&[Change::Term(term, 1)]).unwrap();
-    let limits = Limits { input_bytes: 100, ..Limits::default() };
     let kinds = (1, world::FINGERPRINT);
     super::super::Durable::restore(saved, term, kinds, limits, |_| false, Box::new(store.clone())).unwrap()
 }
@@ -85,6 +88,66 @@ fn a_sub_task_whose_input_is_too_long_is_no_damage_for_the_next_pool_whenever_th
             assert!(durable.pool.is_empty() && store.load().steps.is_empty());
         }
     }
+}
+
+/// The journal counted as damaged, and a task that had added more sub-tasks than the next pool accepts ran a second time.
+#[test]
+fn what_one_pool_has_accepted_the_next_one_runs_with_lower_limits() {
+    let mut store = Memory::default();
+    let mut durable = limited(&mut store);
+    ask(&mut durable, Request::Begin { fingerprint: world::FINGERPRINT, nonce: 7, name: "job".into() });
+    let plain = |length| Chunk::new(KindId(0), Inputs::List(vec![Bytes::from(vec![1; length])]));
+    let once = Options { once: true, ..Options::default() };
+    let join = Chunk { join: Some(vec![1]), options: once, ..plain(1) };
+    add(&mut durable, 0, vec![plain(1), plain(2), join, plain(80)]);
+    ask(&mut durable, Request::Close { job: 0 });
+    sync(&mut store, &mut durable);
+    // The first two tasks end, the very first with three sub-tasks, until the join is handed out.
+    let (mut first, mut results, mut has_join) = (0, Vec::new(), false);
+    while !has_join {
+        let sent: Vec<Submission> = std::mem::take(&mut results);
+        let count = sent.len() as u64;
+        durable.receive(NOW, WORKER, Up::Report { term: 1, first, room: 1, results: sent });
+        first += count;
+        let mut given = said(&mut durable);
+        sync(&mut store, &mut durable);
+        given.extend(said(&mut durable));
+        for task in given.into_iter().filter_map(|down| match down {
+            Down::Tasks(mut tasks) => tasks.pop(),
+            _ => None,
+        }) {
+            let name = task.name.unwrap();
+            has_join |= name.number == 2;
+            let adds = if name.number == 0 { 3 } else { 0 };
+            if name.number < 2 && name.sub == 0 {
+                let (attempt, ending, tasks) = (task.attempt, value(40), vec![sub_task(&[1; 3]); adds]);
+                results.push(Submission {
+                    task: task.task,
+                    attempt,
+                    ran_ns: 1,
+                    ending,
+                    tasks,
+                    large: Vec::new(),
+                });
+            }
+        }
+    }
+    let mut durable = limited_to(Limits { input_bytes: 10, sub_tasks: 1, ..Limits::default() }, &mut store);
+    let name = Name { job: 0, number: 2, sub: 0, run: 0 };
+    let held = vec![name];
+    let (fingerprint, offer) = (world::FINGERPRINT, Resources::none().cpus(1));
+    durable.receive(NOW, CLIENT, Up::Hello { fingerprint, offer, held, of: 0 });
+    assert!(format!("{:?}", said(&mut durable)).contains(&format!("{name:?}")), "it goes on with the join");
+    let ran = work(&mut store, &mut durable, &mut 0, |_| value(1));
+    let mut ran: Vec<_> = ran.into_iter().map(|(number, input)| (number, input.len())).collect();
+    ran.sort_unstable();
+    assert_eq!(ran, [(0, 3), (0, 3), (0, 3), (3, 80)]);
+    ask(&mut durable, Request::Begin { fingerprint: world::FINGERPRINT, nonce: 8, name: "job".into() });
+    let chunks = vec![plain(11)];
+    ask(&mut durable, Request::Add { fingerprint: world::FINGERPRINT, job: 1, first: 0, chunks });
+    sync(&mut store, &mut durable);
+    let text = format!("{:?}", said(&mut durable));
+    assert!(text.contains("11 bytes exceeds the limit of 10"), "{text}");
 }
 
 #[test]

@@ -163,13 +163,20 @@ fn what_cannot_be_together_is_damage() {
     let folder = tempfile::tempdir().unwrap();
     let saved = fill(&folder.path().join("jobs"));
     type Damage = fn(&mut Saved);
-    let broken: [(&str, Damage); 6] = [
+    let broken: [(&str, Damage); 7] = [
         ("job 0 does not exist", |saved| saved.jobs.clear()),
         ("begin with 1, not 0", |saved| saved.added[0].1 = 1),
         ("tasks of job 0", |saved| saved.added[0].2 = Bytes::from(&[1, 2, 3][..])),
         ("task 77", |saved| saved.ended[0].1 = 77),
         ("ended as number", |saved| saved.ended[0].2.position = u64::MAX),
-        ("which was never added", |saved| {
+        ("that of sub-task 9 of", |saved| {
+            let mut step = saved.steps[0].clone();
+            if let crate::pool::Step::Took { ending, .. } = &mut step {
+                *ending = Ending::Of(9);
+            }
+            saved.steps[0] = step;
+        }),
+        ("was never added", |saved| {
             let mut step = saved.steps[0].clone();
             if let crate::pool::Step::Took { name, .. } = &mut step {
                 name.sub = 12345;
