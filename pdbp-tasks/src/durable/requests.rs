@@ -192,7 +192,9 @@ impl Durable {
     }
 
     fn cancel(&mut self, job: u32) -> Answer {
-        let is_over = self.jobs.get(&job).is_some_and(|batch| batch.record.closed && batch.is_over());
+        // One that was cancelled is cancelled again: the first answer may have been lost.
+        let is_over = |batch: &Batch| batch.record.closed && !batch.record.cancelled && batch.is_over();
+        let is_over = self.jobs.get(&job).is_some_and(is_over);
         if is_over && self.pool.live(JobId(job)) == 0 {
             return Answer::Done(0);
         }

@@ -393,3 +393,19 @@ fn of_a_long_name_the_beginning_is_kept() {
     assert_eq!(kept[0], "short");
     assert!(kept[1].len() < 5000 && kept[1].ends_with("\u{e4}\u{2026}"), "{}", kept[1].len());
 }
+
+/// The second answer, to a client that had not received the first, was that nothing had been cancelled.
+#[test]
+fn a_job_that_is_cancelled_again_has_the_same_answer() {
+    let (mut store, mut durable) = begun();
+    job_of(&mut durable, 3, Options::default());
+    sync(&mut store, &mut durable);
+    let answers = [1, 2].map(|_| {
+        said(&mut durable);
+        ask(&mut durable, Request::Cancel { job: 0 });
+        sync(&mut store, &mut durable);
+        said(&mut durable).pop()
+    });
+    assert_eq!(answers[0], Some(Down::Answer { id: 1, answer: Answer::Done(3) }));
+    assert_eq!(answers[1], answers[0]);
+}
