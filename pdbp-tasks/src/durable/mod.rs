@@ -145,6 +145,10 @@ impl Durable {
     fn welcome(&mut self, now: Duration, from: Processor, held: &[Name], of: u64) {
         let is_known = of == 0 || self.pools.contains(&of);
         let held = held.iter().filter(|_| is_known);
+        // It repeats its hello until it is welcome. That takes back one death, not several.
+        if !self.pool.has_met(from) {
+            held.clone().for_each(|name| self.pool.acquit_named(*name));
+        }
         let held = held.filter_map(|name| self.pool.adopt(now, from, *name)).collect::<Vec<_>>();
         self.orphans.retain(|name, _| !held.iter().any(|held| held.name == *name));
         let number = self.pools.last().copied().unwrap_or(0);

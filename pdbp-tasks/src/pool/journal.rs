@@ -353,11 +353,15 @@ impl Pool {
         }
     }
 
+    /// Takes back one death of a task's holders: one of them is back with it.
+    pub(crate) fn acquit_named(&mut self, name: Name) {
+        self.named(name).into_iter().for_each(|task| self.acquit(task));
+    }
+
     /// Registers a processor as the holder of this task, which it had from an earlier pool, or from this one before its link was lost. `None`:
     /// the task is not wanted.
     pub(crate) fn adopt(&mut self, now: Duration, processor: Processor, name: Name) -> Option<Held> {
         let task = self.named(name).filter(|_| !self.banned.contains(&processor))?;
-        self.acquit(task);
         self.meet(now, processor);
         let entry = self.tasks.get(task)?;
         match entry.state {

@@ -409,3 +409,31 @@ fn a_job_that_is_cancelled_again_has_the_same_answer() {
     assert_eq!(answers[0], Some(Down::Answer { id: 1, answer: Answer::Done(3) }));
     assert_eq!(answers[1], answers[0]);
 }
+
+/// Each repetition took back the death of another node, too.
+#[test]
+fn a_processor_that_repeats_its_hello_takes_back_one_death() {
+    let mut store = Memory::default();
+    let mut durable = limited_to(Limits { crashes: 3, ..Limits::default() }, &mut store);
+    job_of(&mut durable, 1, Options::default());
+    sync(&mut store, &mut durable);
+    let at = |node| Processor { node, number: node.into() };
+    let die = |durable: &mut super::super::Durable, node| {
+        durable.receive(NOW, at(node), Up::Report { term: 1, first: 0, room: 1, results: Vec::new() });
+        assert!(said(durable).iter().any(|down| matches!(down, Down::Tasks(_))), "node {node} has it");
+        durable.lose_node(node);
+    };
+    die(&mut durable, 2);
+    die(&mut durable, 3);
+    let held = vec![Name { job: 0, number: 0, sub: 0, run: 0 }];
+    let hello = Up::Hello { fingerprint: world::FINGERPRINT, offer: Resources::none().cpus(1), held, of: 0 };
+    for _ in 0..3 {
+        durable.receive(NOW, at(4), hello.clone());
+    }
+    durable.lose_node(4);
+    assert!(store.ended(0, 0).unwrap().is_none());
+    die(&mut durable, 5);
+    sync(&mut store, &mut durable);
+    let error = store.ended(0, 0).unwrap().expect("three have died of it").result.unwrap_err();
+    assert_eq!(error, TaskError::Crashed { nodes: vec![2, 4, 5] });
+}
