@@ -163,6 +163,24 @@ fn a_client_adds_tasks_that_need_others_and_finds_them_again() {
     });
 }
 
+/// It served on without them, and whoever wrote one joined again and again.
+#[test]
+fn a_pool_that_cannot_serve_large_values_ends_and_says_why() {
+    let place = Place::new();
+    let stop = AtomicBool::new(false);
+    let (end, ended) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let _stops = Stops(&stop);
+        scope.spawn(|| {
+            // The pool's own part is all there may be.
+            let builder = builder(&place).listen(place.address.clone()).nodes(2).parts(1);
+            end.send(adds().0.serve(builder, &Serving::default(), &stop, |_, _| ())).unwrap();
+        });
+        let error = ended.recv_timeout(Duration::from_secs(300)).expect("it ends").unwrap_err();
+        assert!(error.to_string().contains("parts"), "{error}");
+    });
+}
+
 /// A pool with a task whose result has `length` bytes, one of its clients, the number of the task's job, and another client that sends requests to
 /// read that result (`ask`, by a part that the second argument flushes) and never reads an answer.
 fn with_a_deaf_client(length: u64, then: impl FnOnce(&mut Remote, u32, &Part, &dyn Fn(u64))) {

@@ -127,7 +127,7 @@ impl Program {
             let (peers, began) = (Peers::new(&part), Instant::now());
             let mut server =
                 Server { durable, reader: disk, part: &part, losses, peers, groups, progress, began };
-            let served = server.serve(stop, || writer.is_finished());
+            let served = server.serve(stop, || writer.is_finished() || keeper.is_finished());
             drop(server);
             over.store(true, Ordering::Release);
             let kept = keeper.join().unwrap_or_else(|_| {
