@@ -165,13 +165,27 @@ impl Slot {
 
 /// Sends a message, waiting for room as long as necessary: the pool always reads.
 pub(crate) fn send<S: Share>(part: &Part<S>, pool: Target, message: &Up) -> Result<(), Error> {
+    send_unless(part, pool, message, &|_| false)
+}
+
+/// The same, unless the caller `gives_up` after waiting this long for room. Part of the message is sent then, and nothing can follow it.
+pub(crate) fn send_unless<S: Share>(
+    part: &Part<S>,
+    pool: Target,
+    message: &Up,
+    gives_up: &dyn Fn(Duration) -> bool,
+) -> Result<(), Error> {
     let bytes = postcard::to_stdvec(message)?;
     for piece in pieces::cut(&bytes, part.longest()) {
-        loop {
-            match part.send(pool, &piece) {
-                Ok(()) => break,
-                Err(SendError::Timeout(_) | SendError::Interrupted) => {}
-                Err(error) => return Err(error.into()),
+        let mut waited = Duration::ZERO;
+        while let Err(error) = part.send(pool, &piece) {
+            match &error {
+                SendError::Timeout(late) => waited += late.waited,
+                SendError::Interrupted => {}
+                _ => return Err(error.into()),
+            }
+            if gives_up(waited) {
+                return Err(error.into());
             }
         }
     }

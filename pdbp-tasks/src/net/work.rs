@@ -39,8 +39,8 @@ struct Link {
 }
 
 impl Link {
-    fn send(&self, message: &Up) -> Result<(), Error> {
-        slot::send(&self.part, self.pool, message)
+    fn send(&self, message: &Up, gives_up: &dyn Fn(Duration) -> bool) -> Result<(), Error> {
+        slot::send_unless(&self.part, self.pool, message, gives_up)
     }
 }
 
@@ -96,7 +96,13 @@ impl Seat {
     }
 
     /// While the slot runs a task, reports it to the pool of this cluster and handles the pool's messages.
-    fn speak_for(&self, session: u64, node: &Node, now: Duration) -> Result<(), Error> {
+    fn speak_for(
+        &self,
+        session: u64,
+        node: &Node,
+        now: Duration,
+        gives_up: &dyn Fn(Duration) -> bool,
+    ) -> Result<(), Error> {
         let mut running = lock(&self.running);
         if !running.runs {
             return Ok(());
@@ -110,7 +116,10 @@ impl Seat {
         self.drain_messages(&link.part);
         loop {
             let Some(message) = self.slot().worker.speak(now) else { return Ok(()) };
-            link.send(&message)?;
+            if let Err(error) = link.send(&message, gives_up) {
+                running.link = None;
+                return Err(error);
+            }
         }
     }
 
@@ -242,12 +251,12 @@ impl Shared<'_> {
                     while !is_done() && !has_lost_pool(&watch) && self.lost.load(Ordering::Acquire) < number {
                         self.check(working, stop);
                         let now = self.began.elapsed();
-                        if self
-                            .seats
-                            .iter()
-                            .chain(&self.spares)
-                            .any(|seat| seat.speak_for(number, &node, now).is_err())
-                        {
+                        let gives_up = |waited| {
+                            self.check(working, stop);
+                            self.gives_up(waited)
+                        };
+                        let mut seats = self.seats.iter().chain(&self.spares);
+                        if seats.any(|seat| seat.speak_for(number, &node, now, &gives_up).is_err()) {
                             break;
                         }
                         thread::sleep(LOOK);
@@ -302,6 +311,11 @@ impl Shared<'_> {
         if is_idle || is_over || stop.load(Ordering::Acquire) {
             self.leaving.store(true, Ordering::Release);
         }
+    }
+
+    /// Whether a processor that has waited this long for a pool that reads nothing leaves without another word.
+    fn gives_up(&self, waited: Duration) -> bool {
+        waited >= FAREWELL && self.leaving.load(Ordering::Acquire)
     }
 
     /// Runs the thread of a slot.
@@ -363,7 +377,7 @@ impl Shared<'_> {
         last: &mut u64,
         large: &large::Link<'_>,
     ) -> Result<Option<Over>, Error> {
-        let mut farewell = None;
+        let (mut farewell, gives_up) = (None, |waited| self.gives_up(waited));
         loop {
             seat.drain_messages(&link.part);
             let now = self.began.elapsed();
@@ -371,7 +385,8 @@ impl Shared<'_> {
                 let until = *farewell.get_or_insert(now + FAREWELL);
                 seat.slot().worker.drop_queue();
                 if seat.slot().worker.has().0 == 0 || now >= until {
-                    link.send(&Up::Bye)?;
+                    // Whether or not the pool hears it.
+                    let _ = link.send(&Up::Bye, &gives_up);
                     return Ok(None);
                 }
             }
@@ -383,7 +398,7 @@ impl Shared<'_> {
                     link = after.ok_or_else(|| Error::other("the pool is gone"))?;
                     *last = (*last).max(link.session);
                 }
-                Step::Send(up) => link.send(&up)?,
+                Step::Send(up) => link.send(&up, &gives_up)?,
                 Step::Over(over) => return Ok(Some(over)),
                 Step::Wait(time) => match link.part.recv_timeout(time.min(5 * LOOK)) {
                     Ok(message) => seat.slot().receive(&message),
@@ -436,3 +451,6 @@ impl Shared<'_> {
         link
     }
 }
+
+#[cfg(test)]
+mod tests;
