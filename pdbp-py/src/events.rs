@@ -117,6 +117,32 @@ impl Descriptor {
     }
 }
 
+/// A descriptor that a call has cleared before it polls. It becomes readable again if the call fails: its caller then gets an exception instead
+/// of the news that it was readable, which other tasks may wait for.
+pub(crate) struct Cleared<'w> {
+    wakes: &'w WakeFd,
+    rung: bool,
+}
+
+impl<'w> Cleared<'w> {
+    pub(crate) fn new(wakes: &'w WakeFd) -> Self {
+        Self { wakes, rung: wakes.clear() }
+    }
+
+    /// Whether it was readable, for the caller to pass on.
+    pub(crate) fn was_rung(mut self) -> bool {
+        std::mem::take(&mut self.rung)
+    }
+}
+
+impl Drop for Cleared<'_> {
+    fn drop(&mut self) {
+        if self.rung {
+            self.wakes.context().waker().wake_by_ref();
+        }
+    }
+}
+
 /// The events of a node since Node.watch() was called, the oldest first; up to 256 are kept until taken. Any thread may use it. `for event in
 /// watch` takes those that have come so far, and in asyncio `async for` waits for more, as the next event wakes it. (With `progress="inline"` only
 /// calls that wait can do that.)
@@ -153,11 +179,12 @@ impl Watch {
     fn poll(&self, py: Python<'_>) -> PyResult<(bool, Option<Event>)> {
         let wakes = self.wakes()?;
         let (rung, event) = self.cell.wait(py, |node| {
-            let rung = wakes.clear();
-            match self.watch.poll_event(node, &mut wakes.context()) {
-                Poll::Ready(event) => Ok((rung, Some(event?))),
-                Poll::Pending => Ok((rung, None)),
-            }
+            let cleared = Cleared::new(wakes);
+            let event = match self.watch.poll_event(node, &mut wakes.context()) {
+                Poll::Ready(event) => Some(event?),
+                Poll::Pending => None,
+            };
+            Ok((cleared.was_rung(), event))
         })?;
         Ok((rung, event.map(Event::from)))
     }

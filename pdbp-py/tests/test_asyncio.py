@@ -85,6 +85,21 @@ def test_a_task_that_sends_waits_for_room_and_one_that_receives_is_not_forgotten
     run(main())
 
 
+def test_a_send_that_fails_does_not_keep_another_task_waiting(pair):
+    async def main():
+        receiving = asyncio.create_task(pair.b.arecv())
+        # It looks first, and polls for a while before it sleeps: the failing call takes the descriptor's news meanwhile.
+        failing = asyncio.create_task(pair.b.asend(pair.to_a, bytes(pair.b.longest + 1)))
+        with pytest.raises(pypdbp.TooLong):
+            await failing
+        pair.a.send(pair.to_b, b"a message")
+        pair.a.flush()
+        with await receiving as message:
+            assert bytes(message) == b"a message"
+
+    run(main())
+
+
 def test_a_cancelled_task_loses_nothing(pair):
     async def main():
         for n in range(20):

@@ -9,6 +9,7 @@ use super::held::Held;
 use super::{Batch, Message, Part, Piece, Target};
 use crate::buffer::with_bytes;
 use crate::error::Failure;
+use crate::events::Cleared;
 
 fn poll<R, E: Into<Failure>>(
     part: &Part,
@@ -17,11 +18,12 @@ fn poll<R, E: Into<Failure>>(
 ) -> PyResult<(bool, Option<R>)> {
     let wakes = part.cell.wakes()?;
     Ok(part.cell.with(py, |held| {
-        let rung = wakes.clear();
-        match look(held, &mut wakes.context()) {
-            Poll::Ready(found) => Ok((rung, Some(found.map_err(Into::into)?))),
-            Poll::Pending => Ok((rung, None)),
-        }
+        let cleared = Cleared::new(wakes);
+        let found = match look(held, &mut wakes.context()) {
+            Poll::Ready(found) => Some(found.map_err(Into::into)?),
+            Poll::Pending => None,
+        };
+        Ok((cleared.was_rung(), found))
     })?)
 }
 
