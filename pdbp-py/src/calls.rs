@@ -101,7 +101,7 @@ pub(crate) fn wait<R: Send>(py: Python<'_>, call: impl FnOnce() -> Result<R, Fai
         (Err(failure), raised) => Err(raised.unwrap_or_else(|| failure.into())),
         (Ok(done), None) => Ok(done),
         (Ok(done), Some(raised)) => {
-            // The call finished just as the handler raised, and Python has no call that does both.
+            // A call that no interrupt ends, or the last step of one of several; Python has no call that does both.
             without_gil(move || drop(done));
             Err(raised)
         }

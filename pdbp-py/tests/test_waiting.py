@@ -73,6 +73,80 @@ def test_ctrl_c_as_a_stream_arrives_gives_the_stream_up(pair, on_interrupt):
     writers[0].close()
 
 
+@pytest.mark.parametrize("receive", [lambda part: part.recv(SOON), lambda part: part.recv_batch(SOON)])
+def test_ctrl_c_as_a_message_arrives_leaves_it_for_the_next_call(pair, on_interrupt, receive):
+    def handler(*_):
+        pair.a.send(pair.to_b, b"a message")
+        pair.cluster.nodes[0].quiesce(SOON)
+        raise KeyboardInterrupt
+
+    on_interrupt(handler)
+    interrupting = interrupt_when_in_call(pair.b)
+    with pytest.raises(KeyboardInterrupt):
+        receive(pair.b)
+    interrupting.join()
+    with receive(pair.b) as message:
+        assert bytes(message) == b"a message"
+
+
+def read_one(part):
+    reader, room = part.accept(SOON), bytearray(9)
+    return lambda: bytes(room[: reader.readinto(room)])
+
+
+def read_any(part):
+    streams = part.streams()
+    return lambda: streams.next(SOON).tobytes()
+
+
+@pytest.mark.parametrize("begin", [read_one, read_any])
+def test_ctrl_c_as_a_segment_arrives_leaves_it_for_the_next_call(pair, on_interrupt, begin):
+    writer = pair.a.open(pair.to_b)
+
+    def write():
+        writer.write(b"a segment")
+        writer.flush()
+        pair.cluster.nodes[0].quiesce(SOON)
+
+    def handler(*_):
+        write()
+        raise KeyboardInterrupt
+
+    write()
+    receive = begin(pair.b)
+    assert receive() == b"a segment"
+    on_interrupt(handler)
+    interrupting = interrupt_when_in_call(pair.b)
+    with pytest.raises(KeyboardInterrupt):
+        receive()
+    interrupting.join()
+    assert receive() == b"a segment"
+
+
+def test_ctrl_c_in_a_superstep_ends_one_call(pair, on_interrupt):
+    main, raised = threading.main_thread().ident, []
+
+    def handler(*_):
+        # Between two calls, or afterwards, it does nothing.
+        if not raised and is_in_call(pair.a):
+            raised.append(True)
+            raise KeyboardInterrupt
+
+    def interrupt():
+        while not raised:
+            signal.pthread_kill(main, signal.SIGINT)
+            time.sleep(0.001)
+
+    on_interrupt(handler)
+    interrupting = Thread(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        # The other node is not done.
+        while pair.a.advance(True):
+            pass
+    interrupting.join()
+    assert pair.a.advance(True)
+
+
 def test_ctrl_c_as_a_loan_gets_room_gives_it_back(pair, on_interrupt):
     def handler(*_):
         while pair.b.try_recv() is not None:

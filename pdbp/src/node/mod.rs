@@ -396,7 +396,7 @@ impl Node {
         missing: &'static str,
         mut done: impl FnMut(&mut NodeEngine) -> Option<R>,
         peers: impl FnOnce(&NodeEngine) -> Vec<NodeId>,
-        mut pause: impl FnMut(&mut Waiter),
+        mut pause: impl FnMut(&mut Waiter) -> Result<(), WaitFailure>,
     ) -> Result<R, WaitFailure> {
         let shared = &self.shared;
         let mut waiter = Waiter::new(timeout, shared);
@@ -408,7 +408,7 @@ impl Node {
             }
             // Not before `done` is asked: an interrupt that is taken ends this call.
             if worked > 0 {
-                waiter.check_node_interrupts(shared, &self.seen);
+                waiter.check_node_interrupts(shared, &self.seen)?;
             }
             if waiter.is_over() {
                 return Err(waiter.failure(peers(&engine), missing));
@@ -416,7 +416,7 @@ impl Node {
             drop(engine);
             shared.help_siblings();
             if worked == 0 {
-                pause(&mut waiter);
+                pause(&mut waiter)?;
             }
         }
     }

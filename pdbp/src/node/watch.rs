@@ -348,7 +348,7 @@ mod tests {
             let waiting = scope.spawn(|| {
                 let pause = |waiter: &mut Waiter| {
                     pauses.fetch_add(1, Ordering::Relaxed);
-                    waiter.pause_for_event(node, || lock(queue).events.is_empty());
+                    waiter.pause_for_event(node, || lock(queue).events.is_empty())
                 };
                 // Others come as the cluster starts.
                 let is_it = |event: &Event| matches!(event, Event::NodeUp { node } if node.index() == 1);

@@ -119,10 +119,10 @@ impl Node {
         let pipes: Vec<&Pipe> = pipes.collect();
         let mut waiter = Waiter::new(timeout, &self.shared);
         while pipes.iter().all(|pipe| pipe.is_empty()) && !waiter.is_over() {
-            if self.shared.poll() > 0 {
-                waiter.made_progress(self);
-            } else {
-                waiter.pause(self, &pipes);
+            let waited =
+                if self.shared.poll() > 0 { waiter.made_progress(self) } else { waiter.pause(self, &pipes) };
+            if waited.is_err() {
+                return;
             }
         }
     }
@@ -171,7 +171,7 @@ impl Node {
                 return Ok(found);
             }
             let is_over = waiter.is_over();
-            if (is_over || waiter.is_sleeping()) && !waiter.is_interrupted() && is_hopeless() {
+            if (is_over || waiter.is_sleeping()) && is_hopeless() {
                 // The last message may have arrived since it was looked for.
                 let found = look()?;
                 return if found.iter().any(Ready::any) { Ok(found) } else { Err(RecvError::NobodyLeft) };
@@ -188,14 +188,14 @@ impl Node {
             // Each poll flushes what its part has packed, once that is due.
             let worked = parts.iter().map(|(part, _)| part.poll()).sum::<u32>();
             if worked > 0 {
-                waiter.made_progress(self);
+                waiter.made_progress(self)?;
             } else {
                 let pipes: Vec<&Pipe> = parts
                     .iter()
                     .filter(|(_, interest)| interest.wants_recv())
                     .filter_map(|(part, _)| part.pipe().ok())
                     .collect();
-                waiter.pause(self, &pipes);
+                waiter.pause(self, &pipes)?;
             }
         }
     }

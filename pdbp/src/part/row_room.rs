@@ -7,7 +7,7 @@ use pdbp_core::outbox;
 use super::sending::{Patience, failed, route_nodes};
 use super::{Message, Part, Share, Target};
 use crate::error::SendError;
-use crate::node::{NodeEngine, Turn, Waiter};
+use crate::node::{NodeEngine, Turn, WaitFailure, Waiter};
 
 impl<S: Share> Part<S> {
     /// As [`await_room`](Self::await_room), for messages in blocks of this part's own, which leave after what it has packed into a block that
@@ -73,7 +73,7 @@ impl<S: Share> Part<S> {
                 return Err(waiter.failure(route_nodes(&engine, node), missing).into());
             }
             drop(engine);
-            self.pause_send(waiter, error, turn.worked, receive.as_deref_mut());
+            self.pause_send(waiter, error, turn.worked, receive.as_deref_mut())?;
             engine = shared.engine();
             // Other open blocks of this part may be what fills the row.
             self.flush_lanes(&mut engine);
@@ -88,7 +88,7 @@ impl<S: Share> Part<S> {
         error: outbox::SendError,
         worked: u32,
         receive: Option<&mut (dyn FnMut(Message<S>) + '_)>,
-    ) {
+    ) -> Result<(), WaitFailure> {
         let waits_for_reader = error == outbox::SendError::AwaitsRoom;
         if waits_for_reader {
             self.shared().help_siblings();
@@ -96,9 +96,9 @@ impl<S: Share> Part<S> {
         let pipe = receive.as_ref().and_then(|_| self.pipe().ok());
         let received = receive.is_some_and(|receive| self.hand_on(receive));
         if received || waits_for_reader && worked > 0 {
-            waiter.made_progress(&self.node);
+            waiter.made_progress(&self.node)
         } else {
-            waiter.pause(&self.node, pipe.as_slice());
+            waiter.pause(&self.node, pipe.as_slice())
         }
     }
 

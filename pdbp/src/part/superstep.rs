@@ -72,8 +72,8 @@ impl<S: Share> Part<S> {
     /// # Errors
     /// [`RecvError::PeerFailed`] if a node failed before it was done; [`RecvError::SuperstepTaken`] if another part of this node is in a
     /// superstep; [`RecvError::Timeout`], with the nodes that are not done, if this part is done and nothing has happened for the time of the
-    /// setting `timeout_ms`; and [`RecvError::NoPipe`]. The next call tries again; until then, messages of the next superstep can be received
-    /// as well.
+    /// setting `timeout_ms`; [`RecvError::Interrupted`], and [`RecvError::NoPipe`]. The next call tries again; until then, messages of the next
+    /// superstep can be received as well.
     pub fn advance(&self, done: bool) -> Result<bool, RecvError> {
         let pipe = self.pipe()?;
         let worked = self.poll();
@@ -92,20 +92,22 @@ impl<S: Share> Part<S> {
         let timeout = self.shared().settings.timeout;
         let waiter = self.superstep.waiter.take();
         let mut waits = waiter.unwrap_or_else(|| Waiter::new(timeout, self.shared()));
-        let is_over = waits.is_over();
-        if !is_over && worked == 0 {
-            // Nothing is borrowed here: `pause` may call the program, which may use the part.
-            waits.pause(&self.node, &[pipe]);
-        }
-        let late = is_over.then(|| {
+        let waited = if waits.is_over() {
             let missing = "finished this superstep, or received what was sent to it";
-            waits.failure(self.shared().engine().superstep_missing().collect(), missing)
-        });
+            Err(waits.failure(self.shared().engine().superstep_missing().collect(), missing))
+        } else if worked == 0 {
+            // Nothing is borrowed here: `pause` may call the program, which may use the part.
+            waits.pause(&self.node, &[pipe])
+        } else {
+            Ok(())
+        };
         waits.stop_leading();
         self.superstep.waiter.replace(Some(waits));
-        let Some(late) = late else { return Ok(true) };
-        self.inbox().withhold(false);
-        Err(late.into())
+        if let Err(failure) = waited {
+            self.inbox().withhold(false);
+            return Err(failure.into());
+        }
+        Ok(true)
     }
 
     /// Whether the superstep can go on: nothing of it is left to read, and the part is `done`, now or earlier.
@@ -162,7 +164,7 @@ impl<S: Share> Part<S> {
             }
             self.shared().help_siblings();
             if worked == 0 {
-                waiter.pause(&self.node, &[pipe]);
+                waiter.pause(&self.node, &[pipe])?;
             } else {
                 self.flush();
             }

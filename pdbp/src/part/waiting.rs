@@ -181,7 +181,7 @@ impl<S: Share> Part<S> {
                 return Ok(result);
             }
             let is_over = waiter.is_over();
-            if (is_over || waiter.is_sleeping()) && !waiter.is_interrupted() && is_hopeless(self) {
+            if (is_over || waiter.is_sleeping()) && is_hopeless(self) {
                 // The last message may have arrived since the attempt above.
                 return attempt(self)?.ok_or(RecvError::NobodyLeft);
             }
@@ -189,9 +189,9 @@ impl<S: Share> Part<S> {
                 return Err(waiter.failure(peers, missing).into());
             }
             if worked > 0 {
-                waiter.made_progress(&self.node);
+                waiter.made_progress(&self.node)?;
             } else {
-                waiter.pause(&self.node, pipe.as_slice());
+                waiter.pause(&self.node, pipe.as_slice())?;
             }
         }
     }

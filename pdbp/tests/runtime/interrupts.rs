@@ -1,12 +1,12 @@
 //! Interrupting waiting calls from outside.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pdbp::{Interest, LookupError, Progress, RecvError, SendError, WaitError, interruptible};
+use pdbp::{Interest, LookupError, Progress, RecvError, SendError, StreamWriter, WaitError, interruptible};
 
 use crate::{SOON, clusters, find, pair, part, small, until};
 
@@ -91,5 +91,102 @@ fn a_check_of_the_thread_is_asked_now_and_then() {
         assert!(began.elapsed() >= least, "at most every 50 ms: {times} times in {:?}", began.elapsed());
         let nobody = b.recv_timeout(Duration::from_millis(120)).map(|_| ());
         assert!(matches!(nobody, Err(RecvError::Timeout(_))) && asked.get() == times, "nobody asks any more");
+    }
+}
+
+/// Its caller could not be given both that and the interrupt.
+#[test]
+fn an_interrupted_call_takes_nothing_that_comes_meanwhile() {
+    for cluster in clusters(1) {
+        let node = cluster.node(0).unwrap();
+        let (a, b) = (part(&node, "a"), Rc::new(part(&node, "b")));
+        let (sender, to) = (Rc::clone(&b), a.id());
+        let sends = move || {
+            sender.send(to, b"a message").unwrap();
+            sender.flush();
+            true
+        };
+        let nothing = interruptible(sends.clone(), || a.recv_timeout(SOON).map(|_| ()));
+        assert_eq!(nothing, Err(RecvError::Interrupted));
+        assert_eq!(*a.recv_timeout(SOON).unwrap(), *b"a message");
+        let nothing = interruptible(sends, || a.recv_batch(SOON).map(|_| ()));
+        assert_eq!(nothing, Err(RecvError::Interrupted));
+        assert_eq!(a.recv_batch(SOON).unwrap().len(), 1);
+
+        let stream = RefCell::new(StreamWriter::open(Rc::clone(&b), to).unwrap());
+        let stream = Rc::new(stream);
+        let writes = move || {
+            let mut stream = stream.borrow_mut();
+            stream.write_some(b"a segment").unwrap();
+            stream.flush_segment().unwrap();
+            true
+        };
+        let nothing = interruptible(writes.clone(), || a.accept_stream(SOON).map(|_| ()));
+        assert_eq!(nothing, Err(RecvError::Interrupted));
+        let mut reader = a.accept_stream(SOON).unwrap();
+        assert_eq!(*reader.next_segment(SOON).unwrap().unwrap(), *b"a segment");
+        let nothing = interruptible(writes, || reader.next_segment(SOON).map(|_| ()));
+        assert_eq!(nothing, Err(RecvError::Interrupted));
+        assert_eq!(*reader.next_segment(SOON).unwrap().unwrap(), *b"a segment");
+    }
+}
+
+/// Its caller sends the message again.
+#[test]
+fn an_interrupted_send_has_not_sent_though_there_is_room_now() {
+    for cluster in clusters(1) {
+        let node = cluster.node(0).unwrap();
+        let (a, b) = (part(&node, "a"), Rc::new(part(&node, "b")));
+        let (asked, got) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
+        let reads = {
+            let (asked, got, b) = (Rc::clone(&asked), Rc::clone(&got), Rc::clone(&b));
+            move || {
+                while b.try_recv().is_some() {
+                    got.set(got.get() + 1);
+                }
+                asked.set(true);
+                true
+            }
+        };
+        let mut sent = 0;
+        let end = interruptible(reads, || {
+            loop {
+                if let Err(error) = a.sender(b.id()).timeout(SOON).send(&[1; 700]) {
+                    return error;
+                }
+                assert!(!asked.get(), "a call that was interrupted has sent its message");
+                sent += 1;
+            }
+        });
+        assert_eq!(end, SendError::Interrupted);
+        a.flush();
+        while got.get() < sent {
+            drop(b.recv_timeout(SOON).unwrap());
+            got.set(got.get() + 1);
+        }
+        assert!(b.try_recv().is_none());
+    }
+}
+
+#[test]
+fn a_superstep_reports_an_interrupt_in_the_call_that_it_ends() {
+    for cluster in clusters(2) {
+        let (a, _b) = pair(&cluster);
+        let asked = Rc::new(Cell::new(false));
+        let asks = Rc::clone(&asked);
+        let check = move || {
+            asks.set(true);
+            true
+        };
+        let ended = interruptible(check, || {
+            loop {
+                let advanced = a.advance(true);
+                if asked.get() || advanced.is_err() {
+                    return advanced;
+                }
+            }
+        });
+        assert_eq!(ended, Err(RecvError::Interrupted));
+        assert_eq!(a.advance(true), Ok(true), "nobody has interrupted this one");
     }
 }

@@ -202,14 +202,22 @@ fn should_stop(now: Instant) -> bool {
 
 impl Waiter {
     /// Checks whether the wait was interrupted.
-    pub(crate) fn check_node_interrupts(&mut self, shared: &Shared, seen: &SeenInterrupts) {
-        self.interrupted |= seen.take_one(shared);
+    pub(crate) fn check_node_interrupts(
+        &self,
+        shared: &Shared,
+        seen: &SeenInterrupts,
+    ) -> Result<(), WaitFailure> {
+        if seen.take_one(shared) { Err(WaitFailure::Interrupted) } else { Ok(()) }
     }
 
     /// As [`check_node_interrupts`](Self::check_node_interrupts), and calls the thread's own check. Used occasionally, after a pause
     /// that took some time.
-    pub(crate) fn check_interrupts(&mut self, shared: &Shared, seen: &SeenInterrupts) {
-        self.check_node_interrupts(shared, seen);
-        self.interrupted |= should_stop(self.now());
+    pub(crate) fn check_interrupts(
+        &mut self,
+        shared: &Shared,
+        seen: &SeenInterrupts,
+    ) -> Result<(), WaitFailure> {
+        self.check_node_interrupts(shared, seen)?;
+        if should_stop(self.now()) { Err(WaitFailure::Interrupted) } else { Ok(()) }
     }
 }

@@ -189,8 +189,6 @@ pub(crate) struct Waiter {
     processors: Processors,
     /// How long it polls after the first few times.
     polling: Duration,
-    /// Whether the wait was interrupted.
-    interrupted: bool,
     naps: NapBackoff,
     /// The node, if this thread slept as its leader.
     led: Option<Arc<Shared>>,
@@ -234,7 +232,6 @@ impl Waiter {
             sleeping_since: None,
             processors: Processors::Free,
             polling: Duration::ZERO,
-            interrupted: false,
             naps: NapBackoff::default(),
             led: None,
         }
@@ -256,11 +253,8 @@ impl Waiter {
         self.clock.get_or_insert_with(Clock::start)
     }
 
-    /// Whether the time is up, or the wait was interrupted. The time counts from when this has been called a few times.
+    /// Whether the time is up. It counts from when this has been called a few times.
     pub(crate) fn is_over(&mut self) -> bool {
-        if self.interrupted {
-            return true;
-        }
         if self.clock.is_none() && self.checks < POLLS_PER_FULL_POLL && !self.timeout.is_zero() {
             self.checks += 1;
             return false;
@@ -271,22 +265,18 @@ impl Waiter {
         now.duration_since(clock.started) >= timeout
     }
 
-    pub(crate) fn is_interrupted(&self) -> bool {
-        self.interrupted
-    }
-
-    /// Returns why the wait is over: `peers` have not done what is missing in time, or the wait was interrupted.
-    pub(crate) fn failure(&mut self, peers: Vec<NodeId>, missing: &'static str) -> WaitFailure {
-        if std::mem::take(&mut self.interrupted) {
-            return WaitFailure::Interrupted;
-        }
+    /// Returns that the time is up: `peers` have not done what is missing.
+    pub(crate) fn failure(&self, peers: Vec<NodeId>, missing: &'static str) -> WaitFailure {
         WaitFailure::Timeout(Timeout { waited: self.timeout, peers, missing })
     }
 
     /// Starts again with short pauses, since there was something to do.
-    pub(crate) fn made_progress(&mut self, node: &Node) {
+    ///
+    /// # Errors
+    /// As [`pause`](Self::pause).
+    pub(crate) fn made_progress(&mut self, node: &Node) -> Result<(), WaitFailure> {
         self.reset();
-        self.check_node_interrupts(&node.shared, &node.seen);
+        self.check_node_interrupts(&node.shared, &node.seen)
     }
 
     fn reset(&mut self) {
@@ -296,22 +286,34 @@ impl Waiter {
 
     /// Waits a little, longer each time. `pipes` are those in which the thread expects something. The caller must hold no lock: this
     /// may call the program.
-    pub(crate) fn pause(&mut self, node: &Node, pipes: &[&Pipe]) {
-        self.pause_by(node, |shared, left| sleep(shared, pipes, left));
+    ///
+    /// # Errors
+    /// The wait was interrupted. The call then ends without taking what has come meanwhile: its caller would lose that, or the interrupt.
+    pub(crate) fn pause(&mut self, node: &Node, pipes: &[&Pipe]) -> Result<(), WaitFailure> {
+        self.pause_by(node, |shared, left| sleep(shared, pipes, left))
     }
 
     /// As [`pause`](Self::pause), of a thread that expects an event of the node. `nothing` tells whether there is none.
-    pub(super) fn pause_for_event(&mut self, node: &Node, nothing: impl Fn() -> bool) {
-        self.pause_by(node, |shared, left| sleep_until_event(shared, nothing, left));
+    pub(super) fn pause_for_event(
+        &mut self,
+        node: &Node,
+        nothing: impl Fn() -> bool,
+    ) -> Result<(), WaitFailure> {
+        self.pause_by(node, |shared, left| sleep_until_event(shared, nothing, left))
     }
 
     /// Pauses; `sleep` is as the function of that name.
     #[inline]
-    fn pause_by(&mut self, node: &Node, sleep: impl FnOnce(&Shared, Duration) -> (bool, bool)) {
+    fn pause_by(
+        &mut self,
+        node: &Node,
+        sleep: impl FnOnce(&Shared, Duration) -> (bool, bool),
+    ) -> Result<(), WaitFailure> {
         self.pause_on(&node.shared, sleep);
         if self.rounds > self.spins() || self.sleeping_since.is_some() {
-            self.check_interrupts(&node.shared, &node.seen);
+            self.check_interrupts(&node.shared, &node.seen)?;
         }
+        Ok(())
     }
 
     /// Whether the thread checks for arrivals next, and for nothing else. It has polled before it began to wait.

@@ -319,23 +319,27 @@ fn wait<S: Steps>(
     timeout: Duration,
 ) -> Result<(), FlowError<S::Error>> {
     let mut waiter = Waiter::new(timeout, part.shared());
+    let mut waited = Ok(());
+    let failed = |failure: WaitFailure| FlowError::Link(failure.into());
     loop {
         match steps.step()? {
             Step::Done => return Ok(()),
-            Step::Moved => waiter.made_progress(&part.node),
+            Step::Moved => waited = waited.and(waiter.made_progress(&part.node)),
             // The next step reports a failure.
             Step::Idle if steps.wait_for_copy() != Ok(false) => {}
-            Step::Idle if waiter.is_over() => {
-                let (peers, missing) = steps.missing();
-                return Err(FlowError::Link(waiter.failure(peers, missing).into()));
-            }
-            Step::Idle if steps.is_silent() => {
-                std::thread::yield_now();
-                waiter.check_interrupts(part.shared(), &part.node.seen);
-            }
             Step::Idle => {
-                let pipe = steps.pipe().map_err(FlowError::Link)?;
-                waiter.pause(&part.node, pipe.as_slice());
+                std::mem::replace(&mut waited, Ok(())).map_err(failed)?;
+                let waited = if waiter.is_over() {
+                    let (peers, missing) = steps.missing();
+                    Err(waiter.failure(peers, missing))
+                } else if steps.is_silent() {
+                    std::thread::yield_now();
+                    waiter.check_interrupts(part.shared(), &part.node.seen)
+                } else {
+                    let pipe = steps.pipe().map_err(FlowError::Link)?;
+                    waiter.pause(&part.node, pipe.as_slice())
+                };
+                waited.map_err(failed)?;
             }
         }
     }

@@ -120,9 +120,9 @@ impl<P: HoldsPart> StreamReader<P> {
                 return Err(waiter.failure(peers, missing).into());
             }
             if worked > 0 {
-                waiter.made_progress(&self.part.part().node);
+                waiter.made_progress(&self.part.part().node)?;
             } else {
-                waiter.pause(&self.part.part().node, &[self.part.part().pipe()?]);
+                waiter.pause(&self.part.part().node, &[self.part.part().pipe()?])?;
             }
         }
     }
