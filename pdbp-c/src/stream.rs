@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use pdbp::{Interest, Message, Part, RecvError, Shared, StreamReader, StreamWriter, Target};
+use pdbp::{Message, Part, RecvError, Shared, StreamReader, StreamWriter, Target};
 
 use crate::call::{MaybeOut, Out, Wait, bytes, exports, named, room};
 use crate::freed::{boxed, unboxed};
@@ -66,11 +66,9 @@ impl WriterHandle {
                 Ok(written) => *done += written,
                 Err(failure) if failure.status() != Status::WOULD_BLOCK => return Err(failure),
                 Err(_) => {
-                    if let Some(message) = part.try_recv() {
-                        return Ok(Some(message));
-                    }
-                    match part.wait(Interest::Either(self.to), wait.on(part.node())) {
-                        Ok(_) => {}
+                    match part.recv_or_room(self.to, wait.on(part.node())) {
+                        Ok(None) => {}
+                        Ok(message) => return Ok(message),
                         Err(error @ (RecvError::Timeout(_) | RecvError::Interrupted)) => {
                             return Err(wait.failure(error));
                         }

@@ -181,6 +181,18 @@ def test_a_part_receives_while_it_writes(pair):
     assert numbers == list(range(5000)) and pair.a.try_recv() is None
 
 
+def test_a_stream_that_nobody_accepts_does_not_keep_a_writer_from_waiting():
+    with pypdbp.start(nodes=2, transport="local", timeout_ms=100) as cluster:
+        a, b = (node.register(name) for node, name in zip(cluster.nodes, "ab"))
+        unread = b.open(a.id)
+        unread.write(b"unread")
+        unread.flush()
+        while not a.wait(timeout=SOON).stream:
+            pass
+        with pytest.raises(pypdbp.Timeout):
+            a.open(b.id).write_or(bytes(1 << 26), lambda message: pytest.fail("nobody has sent anything"))
+
+
 def test_what_receives_may_raise_and_use_the_part(pair):
     def receive(message):
         assert pair.a.find("b", SOON) == message.source and pair.a.try_recv() is None

@@ -441,6 +441,34 @@ static void write_or_receive(void) {
     pdbp_writer_free(writer);
 }
 
+/* A stream that is not accepted is nothing that it returns for. */
+static void write_beside_an_unread_stream(void) {
+    static char data[1 << 16];
+    pdbp_writer *writer, *unread;
+    pdbp_reader *reader;
+    pdbp_message message;
+    pdbp_target found;
+    pdbp_status status;
+    size_t written;
+
+    DONE(pdbp_open(parts[1], targets[0], &unread));
+    DONE(pdbp_write(unread, "unread", 6, NULL, WAIT));
+    DONE(pdbp_writer_flush(unread));
+    DONE(pdbp_wait(parts[0], PDBP_RECV, PDBP_NOBODY, WAIT, NULL));
+    DONE(pdbp_open(parts[0], targets[1], &writer));
+    while ((status = pdbp_write_or(writer, data, sizeof data, &written, &message, 1000000)) == PDBP_DONE) {}
+    EXPECT(status == PDBP_TIMEOUT);
+    pdbp_interrupt(nodes[0]);
+    EXPECT(pdbp_write_or(writer, data, sizeof data, &written, &message, WAIT) == PDBP_INTERRUPTED);
+    EXPECT(pdbp_find(nodes[0], "nobody@node1", WAIT, &found) == PDBP_INTERRUPTED); /* another handle of the node */
+    DONE(pdbp_accept(parts[0], WAIT, &reader, NULL));
+    pdbp_reader_free(reader);
+    pdbp_writer_free(unread);
+    DONE(pdbp_accept(parts[1], WAIT, &reader, NULL));
+    pdbp_reader_free(reader);
+    pdbp_writer_free(writer);
+}
+
 static void *read_to_the_end(void *part) {
     static char data[1 << 16];
     pdbp_reader *reader;
@@ -831,6 +859,7 @@ int main(void) {
     descriptors();
     streams();
     write_or_receive();
+    write_beside_an_unread_stream();
     finish_without_room();
     streams_together();
     node_calls();

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use pdbp::{Interest, SendError};
+use pdbp::SendError;
 use pyo3::prelude::*;
 
 use super::held::Note;
@@ -65,11 +65,7 @@ impl RawWriter {
     fn recv_or_room(&self, py: Python<'_>) -> PyResult<Option<Message>> {
         let message = self.cell.wait(py, |held| {
             let part = held.part();
-            let message = part.try_recv();
-            if message.is_none() {
-                part.wait(Interest::Either(self.to), part.node().settings().timeout)?;
-            }
-            Ok(message)
+            Ok(part.recv_or_room(self.to, part.node().settings().timeout)?)
         })?;
         Ok(message.map(|message| Message::new(&self.cell, message)))
     }

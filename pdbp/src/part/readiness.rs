@@ -5,11 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::waiting::are_alone;
-use super::{Part, Share, Target};
+use super::{Message, Part, Share, Target};
 use crate::error::RecvError;
 #[cfg(feature = "rapidio")]
 use crate::node::Sleeper;
 use crate::node::{Node, Pipe, Waiter};
+
+/// What the node of a target has not done when the time is up.
+const MISSING: &str = "made room or sent anything";
 
 /// What [`Part::wait`] waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +75,34 @@ impl<S: Share> Part<S> {
         // If the caller does not want to receive, unread messages are no reason to look again at once.
         let pipe = self.pipe().ok().filter(|_| interest.wants_recv());
         let is_hopeless = |part: &Self| interest == Interest::Recv && part.is_alone();
-        self.wait_on(pipe, is_hopeless, timeout, peers, "made room or sent anything", ready)
+        self.wait_on(pipe, is_hopeless, timeout, peers, MISSING, ready)
+    }
+
+    /// Receives a message, or returns `None` once a short message can be sent to the target, whichever comes first: for loops that send, and receive
+    /// while there is no room. Unlike [`wait`](Self::wait), it is not ended by streams that are not accepted.
+    ///
+    /// # Errors
+    /// [`RecvError::Timeout`] names the target's node; [`RecvError::NoPipe`] if nothing can ever be received; [`RecvError::Interrupted`].
+    pub fn recv_or_room(&self, to: Target, timeout: Duration) -> Result<Option<Message<S>>, RecvError> {
+        let pipe = self.pipe()?;
+        if let Some(message) = self.try_recv() {
+            return Ok(Some(message));
+        }
+        // A block of this part that is still open has room for a message, perhaps, and none for a stream.
+        self.flush();
+        self.wait_on(
+            Some(pipe),
+            |_| false,
+            timeout,
+            vec![to.node()],
+            MISSING,
+            |part| {
+                Ok(match part.next_message() {
+                    None => part.has_room(to).then_some(None),
+                    message => Some(message),
+                })
+            },
+        )
     }
 
     /// Waits until something can be received, or the holder of its [`sleeper`](Self::sleeper) wakes it.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use pdbp_core::engine::{self, SuperstepError};
 
 use super::inbox::Source;
-use super::{Interest, Message, Part, Share, Target};
+use super::{Message, Part, Share, Target};
 use crate::error::{RecvError, SendError};
 use crate::node::{Waiter, has_lost_all_masters};
 
@@ -205,11 +205,13 @@ impl<S: Share> Part<S> {
         timeout: Duration,
         receive: &mut dyn FnMut(Message<S>),
     ) -> Result<bool, SendError> {
-        if self.hand_on(receive) {
-            return Ok(true);
-        }
-        match self.wait(Interest::Either(to), timeout) {
-            Ok(_) => Ok(true),
+        match self.recv_or_room(to, timeout) {
+            Ok(Some(message)) => {
+                receive(message);
+                self.hand_on(receive);
+                Ok(true)
+            }
+            Ok(None) => Ok(true),
             Err(RecvError::Timeout(timeout)) => Err(SendError::Timeout(timeout)),
             Err(RecvError::Interrupted) => Err(SendError::Interrupted),
             Err(_) => Ok(false),

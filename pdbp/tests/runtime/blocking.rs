@@ -312,3 +312,30 @@ fn a_row_that_is_full_is_not_looked_at_for_what_others_do() {
         assert!(looks <= ROUNDS / 4, "{looks} looks in {ROUNDS} rounds");
     }
 }
+
+/// The stream is no reason to look again at once, and neither is room that a stream cannot use.
+#[test]
+fn who_receives_while_there_is_no_room_waits_beside_a_stream_that_nobody_accepts() {
+    for cluster in clusters(2) {
+        let (a, b) = pair(&cluster);
+        let mut unread = b.open_stream(a.id()).unwrap();
+        unread.write_some(b"unread").unwrap();
+        unread.flush_segment().unwrap();
+        until(&[&a, &b], || a.wait(Interest::Recv, Duration::ZERO).ok().filter(|ready| ready.stream));
+        // Not flushed: its block has room for more messages.
+        a.send(b.id(), b"packed").unwrap();
+        let mut stream = a.open_stream(b.id()).unwrap();
+        stream.set_timeout(Some(BRIEFLY));
+        let mut write = || stream.write_or(&[1; 100_000], |_| panic!("nobody has sent anything"));
+        let late = write();
+        assert!(matches!(late, Err(SendError::Timeout(_))), "{late:?}");
+        // Room for one segment.
+        let mut reader = b.accept_stream(SOON).unwrap();
+        drop(reader.next_segment(SOON).unwrap());
+        let late = write();
+        assert!(matches!(late, Err(SendError::Timeout(_))), "{late:?}");
+        cluster.node(0).unwrap().interrupt();
+        let send = || a.send_or(b.id(), &[1; 700], |_| panic!("nobody has sent anything")).err();
+        assert_eq!(std::iter::repeat_with(send).find_map(|error| error), Some(SendError::Interrupted));
+    }
+}
