@@ -42,7 +42,11 @@ impl View {
         }
         // SAFETY: the exporter's format is a C string that lives as long as the view.
         let format = unsafe { CStr::from_ptr(self.0.format) };
-        format.to_bytes().contains(&b'O')
+        // `O` stands for an object, but not in the name of a field: `T{<f:Offset:<i:n:}`. Names of ctypes may contain a colon, too; what then
+        // looks like a name contains the byte order of the next field.
+        let is_name = |n: usize, piece: &[u8]| n % 2 == 1 && !piece.iter().any(|b| b"<>".contains(b));
+        let mut pieces = format.to_bytes().split(|b| *b == b':').enumerate();
+        pieces.any(|(n, piece)| piece.contains(&b'O') && !is_name(n, piece))
     }
 
     /// The type of its elements, if they are numbers that can be combined.
@@ -119,6 +123,12 @@ pub(crate) fn with_bytes<R>(object: &Bound<'_, PyAny>, f: impl FnOnce(&[u8]) -> 
         Ok(bytes) => f(bytes.as_bytes()),
         Err(_) => with_rows(object, |bytes, _| f(bytes)),
     }
+}
+
+/// Raises what sending these bytes would.
+#[pyfunction]
+pub(crate) fn _check_bytes(data: &Bound<'_, PyAny>) -> PyResult<()> {
+    with_bytes(data, |_| Ok(()))
 }
 
 /// As [`with_bytes`]; also how many elements there are in the first dimension, 1 if there is none.

@@ -80,6 +80,8 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = true)]
 mod _pypdbp {
     #[pymodule_export]
+    use crate::buffer::_check_bytes;
+    #[pymodule_export]
     use crate::calls::_forked;
     #[pymodule_export]
     use crate::cluster::{_close_all, Cluster, start};

@@ -1,12 +1,13 @@
 """Streams as files, and arrays without numpy."""
 
 import array
+import ctypes
 import io
 import shutil
 
 import pypdbp
 import pytest
-from conftest import SOON, Thread, is_in_call
+from conftest import SOON, Thread
 
 
 def test_a_file_is_copied(pair):
@@ -135,6 +136,41 @@ def test_an_array_that_does_not_fit_is_refused_by_shape_and_format(pair):
     out = array.array("f", bytes(16))
     pair.b.recv_array(out=out, timeout=SOON)
     assert out.tolist() == [0, 1, 2, 3]
+
+
+class Sample(ctypes.Structure):
+    _fields_ = [("Offset", ctypes.c_float), ("n", ctypes.c_int)]
+
+
+class Labelled(ctypes.Structure):
+    _fields_ = [("Offset", ctypes.c_float), ("label", ctypes.py_object)]
+
+
+class Misleading(ctypes.Structure):
+    _fields_ = [(":n", ctypes.c_int), ("label", ctypes.py_object), (":m", ctypes.c_int)]
+
+
+def test_the_name_of_a_field_is_no_object(pair):
+    samples = (Sample * 3)((1.5, 1), (2.5, 2), (3.5, 3))
+    pair.a.send(pair.to_b, samples)
+    assert bytes(pair.b.recv(SOON)) == bytes(samples)
+    sending = Thread(pair.a.send_array, pair.to_b, samples)
+    out = (Sample * 3)()
+    assert pair.b.recv_array(out=out, timeout=SOON) is out
+    sending.join()
+    assert bytes(out) == bytes(samples)
+    for kind in Labelled, Misleading:
+        for send in pair.a.send, pair.a.send_rows, pair.a.send_array:
+            with pytest.raises(BufferError, match="objects"):
+                send(pair.to_b, (kind * 2)())
+
+
+def test_an_array_that_cannot_be_sent_opens_no_stream():
+    with pypdbp.start(nodes=1, transport="local", stream_pipes=1) as cluster:
+        part = cluster.node.register("part")
+        with part.open(part.id):
+            with pytest.raises(BufferError, match="objects"):
+                part.send_array(part.id, (Labelled * 2)())
 
 
 @pytest.mark.parametrize("start", [b"", b"PDBA", b"no array at all", b"PDBA\x02<\x01\x01f" + bytes(8), b"PDBA\x01?\x01\x01f" + bytes(8)])

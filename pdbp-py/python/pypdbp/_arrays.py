@@ -13,7 +13,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ._errors import PdbpError
-from ._streams import Reader, Writer
+from ._pypdbp import Part, Target, _check_bytes
+from ._streams import Reader
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -39,15 +40,6 @@ def _portable(format: str) -> str:
     return code
 
 
-def _view(data: Buffer) -> Any:
-    view: Any = memoryview(data)
-    if "O" in view.format:
-        raise BufferError("the array holds Python objects, which mean nothing elsewhere")
-    if not view.c_contiguous:
-        raise BufferError("the array is not C-contiguous; numpy.ascontiguousarray makes a copy that is")
-    return view
-
-
 def _header(view: Any) -> bytes:
     format = _portable(view.format).encode()
     if len(format) > 255:
@@ -56,13 +48,15 @@ def _header(view: Any) -> bytes:
     return start + format + struct.pack(f"{_ORDER}{view.ndim}Q", *view.shape)
 
 
-def send(to: Writer, array: Buffer) -> None:
-    """Writes an array, and ends the stream."""
-    view = _view(array)
-    with to:
-        to.write(_header(view))
+def send(part: Part, to: Target, array: Buffer) -> None:
+    """Sends an array as a stream, which is opened when nothing is wrong with the array."""
+    _check_bytes(array)
+    view: Any = memoryview(array)
+    header = _header(view)
+    with part.open(to) as writer:
+        writer.write(header)
         if view.nbytes:
-            to.write(view)
+            writer.write(view)
 
 
 def recv(source: Reader, out: Buffer | None) -> Any:

@@ -406,9 +406,9 @@ impl Part {
     }
 
     /// Sends an array of any length, with its shape and the format of its elements, as a stream.
-    fn send_array(&self, py: Python<'_>, to: Target, array: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn send_array(slf: &Bound<'_, Self>, to: Target, array: &Bound<'_, PyAny>) -> PyResult<()> {
         static SEND: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        SEND.import(py, "pypdbp._arrays", "send")?.call1((self.open(py, to)?, array)).map(drop)
+        SEND.import(slf.py(), "pypdbp._arrays", "send")?.call1((slf, to, array)).map(drop)
     }
 
     /// Receives an array sent by send_array: into `out`, which must have its shape and format, or into a new one (of numpy; without numpy, a
