@@ -229,7 +229,8 @@ pdbp_target pdbp_self(const pdbp_part *part);
 /* Hands the part, with its streams, to the next thread that adopts it. */
 pdbp_status pdbp_disown(pdbp_part *part);
 pdbp_status pdbp_adopt(pdbp_part *part);
-/* Frees name and pipe once its packed messages were handed on; with open streams, once the last of them is freed. */
+/* Gives up the loan and the streams that pdbp_any_segment reads, and sends what is packed (if another thread owns the part, at that thread's next
+ * call with one of its streams). Frees name and pipe once its packed messages were handed on; with open streams, once the last of them is freed. */
 void pdbp_part_free(pdbp_part *part);
 
 /* Targets. A target that is no part, as far as this node knows, gets PDBP_E_NO_PART, or PDBP_E_NO_NODE if its node does not exist: a made-up

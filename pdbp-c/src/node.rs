@@ -12,7 +12,6 @@ use pdbp::{Event, Node, NodeId, NodeStats, Progress, RowStats, Target, WaitError
 use crate::call::{MaybeOut, Out, Place, Ret, Text, Wait, exports, named, room};
 use crate::freed::unboxed;
 use crate::handle::{Free, Handle, Header, In, Look};
-use crate::part::descriptor;
 use crate::status::{Failure, Status};
 
 /// `pdbp_node`.
@@ -285,6 +284,12 @@ fn put<T: Copy>(place: &Place<T>, mut value: T, least: usize) -> Result<Status, 
 const STATS_LEAST: usize = offset_of!(StatsInfo, reserved) + 2;
 /// Bytes of [`EventInfo`] in version 0.1.
 const EVENT_LEAST: usize = offset_of!(EventInfo, other) + 2;
+
+/// A descriptor for loops over `poll`.
+pub(crate) fn descriptor() -> Result<WakeFd, Failure> {
+    WakeFd::new()
+        .map_err(|error| Failure::new(Status::E_FULL, format!("cannot create a descriptor: {error}")))
+}
 
 exports! {
     /// The part with an address.

@@ -12,8 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
 use pdbp::{
-    Interest, Loan, Message, Part, PartKind, Ready, RecvError, SendError, Sender, Shared, StreamReader,
-    StreamWriter, Target, WakeFd,
+    Interest, Loan, Message, Part, PartKind, Ready, RecvError, SendError, Sender, Shared, Target, WakeFd,
 };
 
 use crate::call::{MaybeOut, Out, Text, Wait, bytes, exports, named, room, values};
@@ -23,6 +22,7 @@ use crate::handle::{Foreign, Free, Handle, Header, In, Look, this_thread};
 use crate::message::{BatchInfo, MessageInfo};
 use crate::node::{self, NodeHandle, TargetBits};
 use crate::status::{Failure, Status};
+use crate::stream::End;
 use crate::together::Together;
 
 /// `pdbp_part`.
@@ -34,7 +34,7 @@ pub struct PartHandle {
     /// The owner's number, or [`NOBODY`]; and [`LEFT`].
     owner: AtomicUsize,
     id: TargetBits,
-    /// Ends of streams that other threads have freed, for the owner to drop.
+    /// What other threads have freed, for the owner to drop.
     left: Mutex<Vec<End>>,
     /// From the first call that asks for it.
     wakes: OnceCell<WakeFd>,
@@ -53,13 +53,6 @@ pub struct PartHandle {
 const NOBODY: usize = 0;
 /// In [`PartHandle::owner`], beside the number: there is something in `left`.
 const LEFT: usize = 1;
-
-/// An end of a stream.
-#[expect(dead_code, reason = "they are only dropped")]
-pub(crate) enum End {
-    Writer(StreamWriter<&'static Part<Shared>>),
-    Reader(StreamReader<&'static Part<Shared>>),
-}
 
 // SAFETY: a `Part<Shared>` may go to another thread, and the loan and the ends that point to it go along: they are in it, and used by the
 // thread that uses it (invariant).
@@ -82,7 +75,7 @@ impl PartHandle {
         if let Some(wakes) = self.wakes.get() {
             return Ok(wakes);
         }
-        let wakes = descriptor()?;
+        let wakes = node::descriptor()?;
         Ok(self.wakes.get_or_init(|| wakes))
     }
 
@@ -118,14 +111,26 @@ impl PartHandle {
         &self.part
     }
 
-    /// Drops an end of a stream, or leaves it to the owner.
+    /// Drops something that was freed, or leaves it to the owner.
     pub(crate) fn let_go(&self, end: Option<End>) {
         let Some(end) = end else { return };
         if self.owner.load(Ordering::Relaxed) & !LEFT == this_thread() {
-            return drop(end);
+            return self.end(end);
         }
         self.left.lock().unwrap_or_else(PoisonError::into_inner).push(end);
         self.owner.fetch_or(LEFT, Ordering::Relaxed);
+    }
+
+    fn end(&self, end: End) {
+        match end {
+            End::Part => {
+                drop((self.loan.take(), self.together.take()));
+                // What is in one block with the loan.
+                self.part.flush();
+            }
+            End::Writer(writer) => drop(writer),
+            End::Reader(reader) => drop(reader),
+        }
     }
 
     #[inline(always)]
@@ -169,12 +174,6 @@ impl PartHandle {
     }
 }
 
-/// A descriptor for loops over `poll`.
-pub(crate) fn descriptor() -> Result<WakeFd, Failure> {
-    WakeFd::new()
-        .map_err(|error| Failure::new(Status::E_FULL, format!("cannot create a descriptor: {error}")))
-}
-
 /// A share of the part that C has a handle of.
 pub(crate) fn share_of(part: &PartHandle) -> Arc<PartHandle> {
     // SAFETY: `pdbp_register` has made it of an `Arc`, of which the handle is a share.
@@ -215,7 +214,7 @@ unsafe impl Handle for PartHandle {
                 self.owner.fetch_and(!LEFT, Ordering::Relaxed);
                 // Dropped when the lock is free again.
                 let left = std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner));
-                drop(left);
+                left.into_iter().for_each(|end| self.end(end));
                 Ok(())
             }
             NOBODY => Err(Failure::new(
@@ -322,6 +321,10 @@ exports! {
         let Some(part) = part else { return Ok(()) };
         // SAFETY: `pdbp_register` has made it of an `Arc`, and this is the end of its share.
         let part = unsafe { Arc::from_raw(part.as_ptr()) };
+        // Nobody adopts it any more. Its streams may keep it. Pairs with the store in `pdbp_disown`.
+        let is_nobodys = |owner| (owner & !LEFT == NOBODY).then_some(owner | this_thread());
+        let _ = part.owner.fetch_update(Ordering::Acquire, Ordering::Relaxed, is_nobodys);
+        part.let_go(Some(End::Part));
         keep(Box::new(Arc::downgrade(&part)));
         Ok(())
     }

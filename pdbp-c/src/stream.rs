@@ -11,7 +11,7 @@ use crate::freed::{boxed, unboxed};
 use crate::handle::{Free, Handle, Header, In};
 use crate::message::MessageInfo;
 use crate::node::TargetBits;
-use crate::part::{End, PartHandle, share_of};
+use crate::part::{PartHandle, share_of};
 use crate::status::{Failure, Status};
 
 /// `pdbp_writer`.
@@ -34,6 +34,14 @@ pub struct ReaderHandle {
     reader: RefCell<StreamReader<&'static Part<Shared>>>,
     /// Dropped after the reader.
     part: Arc<PartHandle>,
+}
+
+/// Something of a part that C has freed.
+pub(crate) enum End {
+    Writer(StreamWriter<&'static Part<Shared>>),
+    Reader(StreamReader<&'static Part<Shared>>),
+    /// The part's own handle, and with it the loan and the streams that are read together.
+    Part,
 }
 
 impl WriterHandle {

@@ -585,6 +585,56 @@ static void streams_together(void) {
     pdbp_writer_free(writers[0]);
 }
 
+static void *free_part(void *part) {
+    pdbp_part_free((pdbp_part *)part);
+    return NULL;
+}
+
+/* What a freed part has held is given up at once, though a stream keeps the part. */
+static void part_with_an_open_stream(int is_freed_by_another) {
+    static char data[1 << 16];
+    pdbp_part *part;
+    pdbp_target to;
+    pdbp_writer *writer, *open;
+    pdbp_message segment;
+    pdbp_status status;
+    uint32_t stream;
+    void *room;
+    int i, polls;
+
+    DONE(pdbp_register(nodes[1], "freed", PDBP_CPU, &part));
+    to = pdbp_self(part);
+    DONE(pdbp_open(parts[0], to, &writer));
+    while ((status = pdbp_write(writer, data, sizeof data, NULL, 0)) == PDBP_DONE) {}
+    EXPECT(status == PDBP_WOULD_BLOCK);
+    DONE(pdbp_any_segment(part, &segment, &stream, WAIT));
+    pdbp_release(&segment, 1);
+    DONE(pdbp_open(part, targets[0], &open));
+    DONE(pdbp_send(part, targets[0], "packed", 6, WAIT));
+    DONE(pdbp_loan(part, targets[0], 4, WAIT, &room));
+    if (is_freed_by_another) {
+        pthread_t thread;
+        EXPECT(pthread_create(&thread, NULL, free_part, part) == 0);
+        EXPECT(pthread_join(thread, NULL) == 0);
+        DONE(pdbp_write(open, "a", 1, NULL, WAIT));
+    } else {
+        pdbp_part_free(part);
+    }
+    /* What was unread makes room, and what comes later, too: 16 MiB. */
+    for (i = 0; i < 256; i++) {
+        for (polls = 0; (status = pdbp_write(writer, data, sizeof data, NULL, 0)) == PDBP_WOULD_BLOCK && polls < 1000; polls++)
+            DONE(pdbp_poll(nodes[1], NULL));
+        EXPECT(status == PDBP_DONE);
+    }
+    DONE(pdbp_finish(writer));
+    /* It was in one block with the loan. */
+    DONE(pdbp_recv(parts[0], &segment, WAIT));
+    EXPECT(segment.size == 6 && segment.source == to);
+    pdbp_release(&segment, 1);
+    pdbp_writer_free(writer);
+    pdbp_writer_free(open);
+}
+
 static void node_calls(void) {
     pdbp_node_stats stats;
     pdbp_event_info event;
@@ -862,6 +912,8 @@ int main(void) {
     write_beside_an_unread_stream();
     finish_without_room();
     streams_together();
+    part_with_an_open_stream(0);
+    part_with_an_open_stream(1);
     node_calls();
     groups();
     threads();
