@@ -1,5 +1,5 @@
 /* pdbp.hpp: pdbp.h as classes, for C++17. What a call does, and on which threads, is in pdbp.h; here handles and messages free themselves, and errors
- * are exceptions.
+ * are exceptions. What has no class here (event loops, pdbp_any_segment, statistics, device memory) takes the handles that get() returns.
  *
  * Objects can be moved, not copied. A call that waits takes the time as its last parameter, by default as long as the setting timeout_ms says; a time below 0,
  * such as what is left until a deadline that has passed, does not wait. Calls that begin with try_ return without waiting. Licence: MIT or Apache-2.0. */
@@ -377,7 +377,10 @@ public:
         check(pdbp_loan(get(), to, size, detail::time(wait), &room));
         struct abandon {
             pdbp_part *part;
-            ~abandon() { pdbp_abandon(part); }
+            ~abandon() {
+                /* A call with null would be this thread's last failure. */
+                if (part) pdbp_abandon(part);
+            }
         } unless_sent{get()};
         std::forward<F>(fill)(room);
         check(pdbp_commit(std::exchange(unless_sent.part, nullptr)));

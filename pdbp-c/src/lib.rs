@@ -1,7 +1,7 @@
 //! The C library `libpdbp`: parts of a cluster that send messages and streams to each other by name, for programs in C and C++.
 //!
 //! What the functions do, and what they promise, is in `include/pdbp.h` (with `pdbp_cuda.h` and `pdbp_mpi.h`), which is written by hand; tests compare it, `abi.txt` and what is
-//! exported here. `include/pdbp.hpp` has all of it as classes for C++17. `ci/install-c PREFIX` installs library, header, and files for pkg-config and CMake; `examples` has programs.
+//! exported here. `include/pdbp.hpp` has most of it as classes for C++17. `ci/install-c PREFIX` installs library, header, and files for pkg-config and CMake; `examples` has programs.
 //!
 //! A function translates types, ownership and errors, and has no logic of its own: that is in [`pdbp`].
 //!

@@ -62,7 +62,9 @@ static void messages(const pdbp::cluster &cluster) {
     here.barrier();
     a.send(to, "text");
     a.send_value(to, sample{7, 1.5f});
+    const std::string before = pdbp_error();
     a.send_in_place(to, 3, [](void *room) { std::memcpy(room, "abc", 3); });
+    EXPECT(pdbp_error() == before);
     a.flush();
     pdbp::message first = b.recv();
     EXPECT(first.text() == "text" && first.source() == a.id() && !first.is_command() && first.command() == 0);
