@@ -140,7 +140,8 @@ pdbp_status pdbp_start_comm(uint32_t abi, pdbp_settings *settings_or_null, uintp
 uint16_t pdbp_cluster_size(const pdbp_cluster *cluster);
 /* A handle of a node that this process hosts. Each call makes a new one. */
 pdbp_status pdbp_cluster_node(pdbp_cluster *cluster, uint16_t index, pdbp_node **out);
-/* A node stops when the handles of the cluster, of the node and of its parts are freed. Anything not yet received is then lost: see pdbp_quiesce. */
+/* A node stops when the handles of the cluster, of the node, of its parts and of their streams are freed, and all messages released that it has
+ * received: until then others see it as a member. Anything not yet received is then lost: see pdbp_quiesce. */
 void pdbp_cluster_free(pdbp_cluster *cluster);
 
 /* -- Nodes -- */

@@ -152,7 +152,8 @@ impl Cluster {
         Ok(settings)
     }
 
-    /// Ends waiting calls on other threads, closes the parts, and stops the nodes of this process. Received messages can still be read.
+    /// Ends waiting calls on other threads, closes the parts, and stops the nodes of this process. Received messages can still be read; a node stops
+    /// when the last of its messages is released.
     fn close(&self, py: Python<'_>) {
         if self.nodes.iter().all(|node| !node.has_forked()) {
             close(py, &self.nodes);

@@ -19,8 +19,9 @@ use crate::node::{
 use crate::served::Listeners;
 use crate::trace::Trace;
 
-/// The nodes of a running cluster that this process hosts. A node stops once the cluster, all its [`Node`] handles and its parts
-/// have been dropped. Messages it sent that have not yet arrived are then lost; to wait for them, call [`Node::quiesce`] first.
+/// The nodes of a running cluster that this process hosts. A node stops once the cluster, all its [`Node`] handles, its parts and all messages
+/// that they have received are dropped; until then others see it as a member. Messages it sent that have not yet arrived are then lost; to wait
+/// for them, call [`Node::quiesce`] first.
 pub struct Cluster {
     nodes: Vec<Node>,
     settings: Settings,

@@ -175,12 +175,11 @@ pub(crate) struct PartCell {
     /// released, both in one order with it (`SeqCst`): one of the two sees the other.
     pending: AtomicBool,
     notes: Mutex<Vec<Note>>,
-    closing: AtomicBool,
+    /// Whether the part is closed, or will be as soon as no call is in progress. Unreleased messages hold it, too: its count is their number and one.
+    pub(super) closing: Arc<AtomicBool>,
     panicked: AtomicBool,
     /// Views of the bytes of its loan. While there are any, the block must stay.
     pub(crate) loan_views: AtomicUsize,
-    /// Held by unreleased messages: its count is their number.
-    pub(crate) messages: Arc<()>,
     /// Lives from the first call that asks for it until the last object with the part is gone: a loop that waits for the part learns of its
     /// closing.
     wakes: OnceLock<WakeFd>,
@@ -196,10 +195,9 @@ impl PartCell {
             state: Mutex::new(Some(Held::new(part))),
             pending: AtomicBool::new(false),
             notes: Mutex::default(),
-            closing: AtomicBool::new(false),
+            closing: Arc::default(),
             panicked: AtomicBool::new(false),
             loan_views: AtomicUsize::new(0),
-            messages: Arc::default(),
             wakes: OnceLock::new(),
         }
     }
@@ -330,7 +328,7 @@ impl PartCell {
 
     /// Messages that programs here have received through it and not released.
     pub(crate) fn messages_held(&self) -> usize {
-        Arc::strong_count(&self.messages) - 1
+        Arc::strong_count(&self.closing) - 1
     }
 
     /// Whether the part, and its resources in the cluster, are gone, or stay only for views of its loan.
@@ -416,6 +414,8 @@ impl Drop for PartHandle {
     fn drop(&mut self) {
         let Some(cell) = self.0.take() else { return };
         if let Some(cell) = Arc::into_inner(cell) {
+            // For its messages, one of which may now be the last that keeps the node.
+            cell.closing.store(true, Ordering::Relaxed);
             calls::without_gil(move || drop(cell));
         }
     }

@@ -3,6 +3,7 @@
 
 use std::ffi::c_int;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use pdbp::{RecvError, Shared};
@@ -13,27 +14,53 @@ use pyo3::types::{PyBytes, PySlice};
 
 use super::{PartCell, PartHandle, Target};
 use crate::buffer::{Access, export};
-use crate::calls::{Owner, Patience};
+use crate::calls::{self, Owner, Patience};
 use crate::error::Failure;
 
 /// Something received, which keeps its bytes until it is released and no views remain.
-pub(super) struct Kept<T> {
-    /// With the token that counts it among those of its part. `None`: released.
-    content: Option<(T, Arc<()>)>,
+pub(super) struct Kept<T: Send> {
+    /// `None`: released.
+    content: Option<Content<T>>,
     views: usize,
+}
+
+/// What has been received, and returns its block when it is dropped: not while its object is borrowed, since others may have the GIL meanwhile.
+pub(super) struct Content<T: Send> {
+    /// `None`: it is being dropped.
+    value: Option<T>,
+    /// Whether its part is closing. It counts this among those of the part.
+    closing: Arc<AtomicBool>,
     owner: Owner,
 }
 
-impl<T> Kept<T> {
+impl<T: Send> Drop for Content<T> {
+    fn drop(&mut self) {
+        let value = self.value.take();
+        if self.owner.has_forked() {
+            // The block belongs to the parent.
+            std::mem::forget(value);
+        } else if self.closing.load(Ordering::Relaxed) {
+            // The last message of a node that has no other handle is its end, which waits until its last news has left.
+            calls::without_gil(move || drop(value));
+        }
+    }
+}
+
+impl<T: Send> Kept<T> {
     #[inline]
-    pub(super) fn new(cell: &PartCell, content: T) -> Self {
-        let content = Some((content, Arc::clone(&cell.messages)));
-        Self { content, views: 0, owner: Owner::here() }
+    pub(super) fn new(cell: &PartCell, value: T) -> Self {
+        Self::counted(&cell.closing, value)
     }
 
     /// Wraps something that holds no block.
-    pub(super) fn uncounted(content: T) -> Self {
-        Self { content: Some((content, Arc::default())), views: 0, owner: Owner::here() }
+    pub(super) fn uncounted(value: T) -> Self {
+        Self::counted(&Arc::default(), value)
+    }
+
+    #[inline]
+    fn counted(closing: &Arc<AtomicBool>, value: T) -> Self {
+        let closing = Arc::clone(closing);
+        Self { content: Some(Content { value: Some(value), closing, owner: Owner::here() }), views: 0 }
     }
 
     pub(super) fn is_released(&self) -> bool {
@@ -51,41 +78,28 @@ impl<T> Kept<T> {
 
     #[inline]
     pub(super) fn get(&self) -> Result<&T, Failure> {
-        self.content.as_ref().map(|(content, _)| content).ok_or_else(|| Failure::closed("message"))
+        let value = self.content.as_ref().and_then(|content| content.value.as_ref());
+        value.ok_or_else(|| Failure::closed("message"))
     }
 
-    pub(super) fn release(&mut self) -> PyResult<()> {
+    /// Takes out what the caller drops.
+    pub(super) fn release(&mut self) -> PyResult<Option<Content<T>>> {
         if self.content.is_some() && self.views > 0 {
             return Err(PyBufferError::new_err(format!(
                 "the message still has {} (numpy arrays, memoryviews); delete them first, and copy what you need",
                 if self.views == 1 { "a view".to_owned() } else { format!("{} views", self.views) }
             )));
         }
-        self.let_go();
-        Ok(())
+        Ok(self.content.take())
     }
 
-    fn let_go(&mut self) {
-        match self.content.take() {
-            // The block belongs to the parent.
-            Some(content) if self.owner.has_forked() => std::mem::forget(content),
-            content => drop(content),
-        }
-    }
-
-    /// The end of a `with`: an exception in flight is not replaced by one about views, which its traceback may hold. In that case the last view
-    /// releases the block.
-    pub(super) fn exit(&mut self, raised: bool) -> PyResult<()> {
+    /// The end of a `with`: an exception in flight is not replaced by one about views, which its traceback may hold. In that case the block goes
+    /// back when the object and all views are gone.
+    pub(super) fn exit(&mut self, raised: bool) -> PyResult<Option<Content<T>>> {
         if raised && self.views > 0 {
-            return Ok(());
+            return Ok(None);
         }
         self.release()
-    }
-}
-
-impl<T> Drop for Kept<T> {
-    fn drop(&mut self) {
-        self.let_go();
     }
 }
 
@@ -132,8 +146,10 @@ impl Message {
     }
 
     /// Returns the block. Raises BufferError while there are views.
-    fn release(&mut self) -> PyResult<()> {
-        self.0.release()
+    fn release(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let content = slf.borrow_mut().0.release()?;
+        drop(content);
+        Ok(())
     }
 
     fn __len__(&self) -> PyResult<usize> {
@@ -147,13 +163,15 @@ impl Message {
 
     #[pyo3(signature = (kind, value, traceback, /))]
     fn __exit__(
-        &mut self,
+        slf: &Bound<'_, Self>,
         kind: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
         traceback: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let _ = (value, traceback);
-        self.0.exit(!kind.is_none())
+        let content = slf.borrow_mut().0.exit(!kind.is_none())?;
+        drop(content);
+        Ok(())
     }
 
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
@@ -227,8 +245,10 @@ impl Batch {
     }
 
     /// Returns the block. Raises BufferError while there are views.
-    fn release(&mut self) -> PyResult<()> {
-        self.0.release()
+    fn release(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let content = slf.borrow_mut().0.release()?;
+        drop(content);
+        Ok(())
     }
 
     fn __len__(&self) -> PyResult<usize> {
@@ -256,13 +276,15 @@ impl Batch {
 
     #[pyo3(signature = (kind, value, traceback, /))]
     fn __exit__(
-        &mut self,
+        slf: &Bound<'_, Self>,
         kind: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
         traceback: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let _ = (value, traceback);
-        self.0.exit(!kind.is_none())
+        let content = slf.borrow_mut().0.exit(!kind.is_none())?;
+        drop(content);
+        Ok(())
     }
 
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {

@@ -120,8 +120,10 @@ impl Piece {
     }
 
     /// Returns the block. Raises BufferError while there are views.
-    fn release(&mut self) -> PyResult<()> {
-        self.bytes.release()
+    fn release(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let content = slf.borrow_mut().bytes.release()?;
+        drop(content);
+        Ok(())
     }
 
     fn __len__(&self) -> PyResult<usize> {
@@ -140,13 +142,15 @@ impl Piece {
 
     #[pyo3(signature = (kind, value, traceback, /))]
     fn __exit__(
-        &mut self,
+        slf: &Bound<'_, Self>,
         kind: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
         traceback: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let _ = (value, traceback);
-        self.bytes.exit(!kind.is_none())
+        let content = slf.borrow_mut().bytes.exit(!kind.is_none())?;
+        drop(content);
+        Ok(())
     }
 
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
