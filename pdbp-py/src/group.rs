@@ -26,12 +26,16 @@ pub(crate) struct GroupCell {
     /// Tells the owner of the lock to drop the group. Stored before the lock is tried, and read after it was released, both in one order with it
     /// (`SeqCst`): one of the two sees the other.
     closing: AtomicBool,
+    panicked: AtomicBool,
 }
 
 impl GroupCell {
     fn enter(&self) -> Result<MutexGuard<'_, Option<collective::Group>>, Failure> {
         if self.owner.has_forked() {
             return Err(Failure::forked());
+        }
+        if self.panicked.load(Ordering::Relaxed) {
+            return Err(Failure::panicked("in an earlier call"));
         }
         if self.closing.load(Ordering::Relaxed) {
             return Err(self.closed());
@@ -54,7 +58,11 @@ impl GroupCell {
         let mut guard = self.enter()?;
         let Some(group) = guard.as_mut() else { return Err(self.closed().into()) };
         let guarded = || {
-            let panicked = |panic: Box<dyn std::any::Any + Send>| Err(Failure::panicked(text_of(&*panic)));
+            // After a panic the group is only dropped.
+            let panicked = |panic: Box<dyn std::any::Any + Send>| {
+                self.panicked.store(true, Ordering::Relaxed);
+                Err(Failure::panicked(text_of(&*panic)))
+            };
             let result = catch_unwind(AssertUnwindSafe(|| call(group))).unwrap_or_else(panicked);
             result.map_err(|e| if self.closing.load(Ordering::Relaxed) { self.closed() } else { e })
         };
@@ -192,6 +200,7 @@ impl Group {
             owner: Owner::here(),
             group: Mutex::new(Some(group)),
             closing: AtomicBool::new(false),
+            panicked: AtomicBool::new(false),
         });
         node.add_group(&cell);
         Self { cell, rank, size }
@@ -373,6 +382,12 @@ impl Group {
     fn __exit__(&self, kind: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>, traceback: &Bound<'_, PyAny>) {
         let _ = (kind, value, traceback);
         self.cell.close();
+    }
+
+    /// For the tests: a panic in the middle of a call.
+    #[cfg(debug_assertions)]
+    fn _panic(&self, py: Python<'_>) -> PyResult<()> {
+        self.cell.wait(py, |_| panic!("on purpose"))
     }
 
     fn __repr__(&self) -> String {

@@ -302,6 +302,17 @@ def test_ctrl_c_ends_a_call_and_with_it_the_group():
     assert said.startswith("interrupted\n") and "given up" in said
 
 
+def test_a_group_in_which_a_call_has_panicked_can_only_be_closed(capfd):
+    with pypdbp.start(nodes=1, transport="local") as cluster, cluster.node.group("all") as group:
+        if not hasattr(group, "_panic"):
+            pytest.skip("not a debug build")
+        with pytest.raises(pypdbp.Panic, match="on purpose"):
+            group._panic()
+        with pytest.raises(pypdbp.Panic, match="earlier call"):
+            group.barrier()
+    assert "on purpose" in capfd.readouterr().err
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_a_group_is_not_for_forked_children():
     said = run_program("""

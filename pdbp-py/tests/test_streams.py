@@ -7,7 +7,7 @@ import shutil
 
 import pypdbp
 import pytest
-from conftest import SOON, Thread
+from conftest import SOON, Thread, is_in_call
 
 
 def test_a_file_is_copied(pair):
@@ -227,6 +227,22 @@ def test_a_stream_that_nobody_accepts_does_not_keep_a_writer_from_waiting():
             pass
         with pytest.raises(pypdbp.Timeout):
             a.open(b.id).write_or(bytes(1 << 26), lambda message: pytest.fail("nobody has sent anything"))
+
+
+def test_a_writer_whose_part_is_in_use_can_be_closed_later(pair):
+    writer = pair.a.open(pair.to_b)
+    writer.write(b"all of it")
+    receiving = Thread(pair.a.recv, SOON)
+    while not is_in_call(pair.a):
+        pass
+    with pytest.raises(pypdbp.Busy):
+        writer.close()
+    assert not writer.closed
+    pair.b.send(pair.to_a, b"go on")
+    pair.b.flush()
+    receiving.join()
+    writer.close()
+    assert writer.closed and pair.b.accept(SOON).readall() == b"all of it"
 
 
 def test_what_receives_may_raise_and_use_the_part(pair):

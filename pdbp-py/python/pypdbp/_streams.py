@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from . import _pypdbp
+from ._errors import Busy
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -68,14 +69,19 @@ class Writer(io.RawIOBase):
             super().close()
 
     def close(self) -> None:
-        """Sends the rest, and ends the stream."""
+        """Sends the rest, and ends the stream. Raises Busy while another thread is in a call of the part; it can then be closed later."""
         if self._over:
             return
-        self._over = True
+        is_busy = False
         try:
             self._raw.finish()
+        except Busy:
+            is_busy = True
+            raise
         finally:
-            super().close()
+            if not is_busy:
+                self._over = True
+                super().close()
 
     def __exit__(
         self,
