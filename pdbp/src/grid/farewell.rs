@@ -153,7 +153,7 @@ impl Session {
             if is_over {
                 // After the data received from it.
                 proxy.end_streams();
-                proxy.hold.end(proxy.part.node(), &proxy.part);
+                proxy.hold.end(&proxy.part);
             }
             !is_over
         });
@@ -186,7 +186,7 @@ impl Session {
         for proxy in self.proxies.values_mut() {
             proxy.end_long();
             proxy.end_streams();
-            proxy.hold.end(node, &proxy.part);
+            proxy.hold.end(&proxy.part);
         }
     }
 }

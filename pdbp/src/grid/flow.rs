@@ -21,8 +21,9 @@ use pdbp_core::id::{PartId, PipeId};
 use pdbp_core::tables::PartKind;
 
 use super::wire::command;
-use crate::node::{NodeEngine, Pipe, Shared};
-use crate::part::Target;
+use crate::error::SendError;
+use crate::node::{Node, NodeEngine, Pipe, Shared};
+use crate::part::{self, Part, Target};
 
 /// Name of the part that receives the gateway's commands. Programs must not use it.
 pub(crate) const NAME: &str = "pdbp.flow";
@@ -145,6 +146,18 @@ impl Flow {
         engine.submit(block);
         Ok(())
     }
+}
+
+/// The parts for this of all nodes that can be told something.
+pub(super) fn parts(node: &Node) -> Vec<Target> {
+    let engine = node.shared.engine();
+    let parts = engine.parts().filter(|part| part.name.as_str() == NAME).map(|part| part.id);
+    parts.filter(|part| !engine.has_failed(part.node())).collect()
+}
+
+/// Sends a command about a part to a node. Returns whether it was sent, or the node has gone.
+pub(super) fn tell(gate: &Part<part::Shared>, to: Target, number: u16, bits: &[u8]) -> bool {
+    gate.sender(to).no_wait().command(number).send(bits) != Err(SendError::WouldBlock)
 }
 
 #[cfg(test)]

@@ -2,8 +2,6 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use pdbp_core::id::NodeId;
-
 use super::flow;
 use super::session::{Line, weight};
 use super::wire::{Head, command};
@@ -22,13 +20,13 @@ pub(super) struct Hold {
     pause: Option<Pause>,
 }
 
-/// State while senders wait.
+/// State while senders wait. Nodes are named by their parts for this: a node that takes another's place has another part.
 #[derive(Default)]
 struct Pause {
     /// Nodes that have been told to pause.
-    notified: BTreeSet<NodeId>,
+    notified: BTreeSet<Target>,
     /// Those notified that have not confirmed.
-    awaited: BTreeSet<NodeId>,
+    awaited: BTreeSet<Target>,
     /// Whether nodes remain to be told to go on.
     is_ending: bool,
 }
@@ -58,7 +56,7 @@ impl Hold {
     }
 
     /// Records a node's confirmation that nothing for the part leaves it any more.
-    pub(super) fn confirm_stopped(&mut self, node: NodeId) {
+    pub(super) fn confirm_stopped(&mut self, node: Target) {
         if let Some(pause) = &mut self.pause {
             pause.awaited.remove(&node);
         }
@@ -71,7 +69,10 @@ impl Hold {
             None if self.bytes > 0 && self.bytes >= free => self.pause = Some(Pause::default()),
             None => return false,
             Some(pause) => {
-                pause.awaited.retain(|node_of| !node.shared.engine().has_failed(*node_of));
+                let engine = node.shared.engine();
+                let is_there = |part: &Target| engine.has_part(*part) && !engine.has_failed(part.node());
+                pause.notified.retain(is_there);
+                pause.awaited.retain(is_there);
                 pause.is_ending |= pause.awaited.is_empty() && self.bytes <= free / 4;
             }
         }
@@ -79,7 +80,7 @@ impl Hold {
         let bits = part.to_bits().to_le_bytes();
         if pause.is_ending {
             let before = pause.notified.len();
-            pause.notified.retain(|node_of| !notify(node, gate, *node_of, command::GO, &bits));
+            pause.notified.retain(|to| !flow::tell(gate, *to, command::GO, &bits));
             let worked = pause.notified.len() < before;
             if pause.notified.is_empty() {
                 self.pause = None;
@@ -87,10 +88,10 @@ impl Hold {
             return worked;
         }
         let mut worked = false;
-        for node_of in nodes(node) {
-            if !pause.notified.contains(&node_of) && notify(node, gate, node_of, command::STOP, &bits) {
-                pause.notified.insert(node_of);
-                pause.awaited.insert(node_of);
+        for to in flow::parts(node) {
+            if !pause.notified.contains(&to) && flow::tell(gate, to, command::STOP, &bits) {
+                pause.notified.insert(to);
+                pause.awaited.insert(to);
                 worked = true;
             }
         }
@@ -98,23 +99,57 @@ impl Hold {
     }
 
     /// Releases the senders when the part has gone: they notice when they check.
-    pub(super) fn end(&mut self, node: &Node, part: &Part<Shared>) {
-        for node_of in self.pause.take().into_iter().flat_map(|pause| pause.notified) {
-            notify(node, part, node_of, command::GO, &part.id().to_bits().to_le_bytes());
+    pub(super) fn end(&mut self, part: &Part<Shared>) {
+        for to in self.pause.take().into_iter().flat_map(|pause| pause.notified) {
+            flow::tell(part, to, command::GO, &part.id().to_bits().to_le_bytes());
         }
     }
 }
 
-/// Nodes that can be told.
-fn nodes(node: &Node) -> Vec<NodeId> {
-    let engine = node.shared.engine();
-    let parts = engine.parts().filter(|part| part.name.as_str() == flow::NAME);
-    parts.map(|part| part.id.node()).filter(|node| !engine.has_failed(*node)).collect()
-}
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
 
-/// Tells a node. Returns whether the node was told, or has gone.
-fn notify(node: &Node, gate: &Part<Shared>, to: NodeId, number: u16, bits: &[u8]) -> bool {
-    let part = node.shared.engine().lookup(to, flow::NAME).map(|part| part.id);
-    let Some(part) = part else { return true };
-    gate.sender(part).no_wait().command(number).send(bits) != Err(crate::error::SendError::WouldBlock)
+    use pdbp_core::tables::PartKind;
+
+    use super::super::session::Session;
+    use super::super::wire::Kind;
+    use super::*;
+    use crate::Cluster;
+
+    /// A node that joins in the place of one that was told knows nothing of that.
+    #[test]
+    fn a_node_in_the_place_of_another_is_told_as_well() {
+        let began = Instant::now();
+        let check = || {
+            assert!(began.elapsed() < Duration::from_secs(60), "it is not told");
+            std::thread::yield_now();
+        };
+        let cluster = Cluster::builder().nodes(2).start().unwrap();
+        let (node, other) = (cluster.node(0).unwrap(), cluster.node(1).unwrap());
+        let [gate, proxy] =
+            ["gate", "proxy"].map(|name| node.register_shared(name, PartKind::Communication).unwrap());
+        let mut line = Session::new("south", gate.id(), 1000, 1000).line;
+        let mut hold = Hold::default();
+        hold.put(&mut line, Head { length: 1000, count: 1, ..Head::new(Kind::Data) }, &[0; 1000]);
+        for _ in 0..2 {
+            // Nodes without the setting `grid` have none. The name is free when all know that the earlier part has gone.
+            let flow = loop {
+                match other.register_shared(flow::NAME, PartKind::Communication) {
+                    Ok(part) => break part,
+                    Err(_) => check(),
+                }
+            };
+            let told = loop {
+                hold.advance(&node, &gate, proxy.id(), &line);
+                gate.flush();
+                match flow.try_recv() {
+                    Some(told) => break told,
+                    None => check(),
+                }
+            };
+            assert_eq!((told.command(), &*told), (command::STOP, &proxy.id().to_bits().to_le_bytes()[..]));
+            hold.confirm_stopped(flow.id());
+        }
+    }
 }

@@ -159,7 +159,7 @@ impl Session {
                 let bits = <[u8; 8]>::try_from(&*question).map(u64::from_le_bytes);
                 let part = bits.ok().and_then(Target::from_bits);
                 let stopped = self.proxies.values_mut().filter(|proxy| Some(proxy.part.id()) == part);
-                stopped.for_each(|proxy| proxy.hold.confirm_stopped(question.source().node()));
+                stopped.for_each(|proxy| proxy.hold.confirm_stopped(question.source()));
             }
             let kind = match question.command() {
                 command::FIND => Kind::Find,

@@ -461,7 +461,7 @@ impl Session {
             let is_done = proxy.is_done();
             if is_done {
                 proxy.end_streams();
-                proxy.hold.end(proxy.part.node(), &proxy.part);
+                proxy.hold.end(&proxy.part);
             }
             !is_done
         });
