@@ -10,6 +10,8 @@
 //!        ◀─────────Command 6: part─── poll of node i: nothing for that part leaves any more
 //!  gate of node 0 ──Command 5: part──▶ poll of node i: they go on
 //! ```
+//!
+//! The part also answers whether a part without a name, which only its own node knows, has gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +19,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pdbp_core::OpenError;
 use pdbp_core::cdu::{CduClass, Route};
-use pdbp_core::id::{PartId, PipeId};
+use pdbp_core::id::{NodeId, PartId, PipeId};
 use pdbp_core::tables::PartKind;
 
 use super::wire::command;
@@ -44,8 +46,8 @@ pub(crate) struct Flow {
 struct State {
     /// Parts that nothing may be sent to.
     stopped: BTreeSet<Target>,
-    /// Replies by the parts that they are about, with their destinations.
-    answers: BTreeMap<Target, PartId>,
+    /// Replies by the parts that they are about, with their command numbers and destinations.
+    answers: BTreeMap<Target, (u16, PartId)>,
 }
 
 impl Flow {
@@ -97,6 +99,13 @@ impl Flow {
                 let (Some(part), Some(gate)) = (part, PartId::new(source, train.source_part())) else {
                     continue;
                 };
+                if train.command() == command::EXISTS {
+                    let has_gone = part.node() == engine.config().node && !engine.has_part(part);
+                    if has_gone && state.answers.len() < UNKNOWN {
+                        state.answers.insert(part, (command::GONE, gate));
+                    }
+                    continue;
+                }
                 // A gateway speaks of its own proxies; others have none.
                 if part.node() != source {
                     continue;
@@ -111,7 +120,7 @@ impl Flow {
                         state.stopped.retain(|part| engine.has_part(*part));
                         state.stopped.insert(part);
                         shared.require_target_checks();
-                        state.answers.insert(part, gate);
+                        state.answers.insert(part, (command::STOPPED, gate));
                     }
                     command::GO => {
                         state.stopped.remove(&part);
@@ -127,7 +136,7 @@ impl Flow {
         pipe.forget_notices();
         let mut blocks = 0;
         while let Some(answer) = state.answers.first_entry() {
-            match self.answer(engine, *answer.get(), &answer.key().to_bits().to_le_bytes()) {
+            match self.answer(engine, *answer.get(), *answer.key()) {
                 Err(OpenError::WouldBlock) => break,
                 // A part that has gone needs no reply.
                 sent => blocks += u32::from(sent.is_ok()),
@@ -138,11 +147,16 @@ impl Flow {
         blocks
     }
 
-    fn answer(&self, engine: &mut NodeEngine, gate: PartId, bits: &[u8]) -> Result<(), OpenError> {
+    fn answer(
+        &self,
+        engine: &mut NodeEngine,
+        (number, gate): (u16, PartId),
+        part: Target,
+    ) -> Result<(), OpenError> {
         let mut block = engine.open(gate.node())?.into_urgent();
-        let route = Route::new(CduClass::Command, command::STOPPED, self.part, gate);
+        let route = Route::new(CduClass::Command, number, self.part, gate);
         // An empty block has room for eight bytes.
-        let _ = block.push(route, bits);
+        let _ = block.push(route, &part.to_bits().to_le_bytes());
         engine.submit(block);
         Ok(())
     }
@@ -153,6 +167,11 @@ pub(super) fn parts(node: &Node) -> Vec<Target> {
     let engine = node.shared.engine();
     let parts = engine.parts().filter(|part| part.name.as_str() == NAME).map(|part| part.id);
     parts.filter(|part| !engine.has_failed(part.node())).collect()
+}
+
+/// The part for this of one node.
+pub(super) fn part_of(node: &Node, of: NodeId) -> Option<Target> {
+    node.shared.engine().lookup(of, NAME).map(|part| part.id)
 }
 
 /// Sends a command about a part to a node. Returns whether it was sent, or the node has gone.

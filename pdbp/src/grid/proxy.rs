@@ -394,9 +394,9 @@ impl Proxy {
         all
     }
 
-    /// Whether the proxy holds anything sent by this part of this cluster.
+    /// Whether the proxy holds anything sent by this part of this cluster, or reads a stream of it.
     pub(super) fn holds_of(&self, origin: u64) -> bool {
-        self.hold.has_from(origin)
+        self.hold.has_from(origin) || self.streams.has_from(origin)
     }
 
     /// The bytes that wait here.
@@ -418,7 +418,7 @@ impl Proxy {
     /// Whether the part has gone and nothing remains to be done: messages in flight go back to their senders through this proxy.
     pub(super) fn is_done(&self) -> bool {
         let is_over = self.deliveries.is_empty() && self.hold.is_empty() && self.in_flight == 0;
-        self.is_being_freed && is_over && self.is_read()
+        self.is_being_freed && is_over && self.is_read() && !self.streams.is_writing()
     }
 }
 

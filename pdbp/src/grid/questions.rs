@@ -155,21 +155,27 @@ impl Session {
         let mut worked = false;
         while let Some(question) = self.gate.as_ref().and_then(Part::try_recv) {
             worked = true;
-            if question.command() == command::STOPPED {
-                let bits = <[u8; 8]>::try_from(&*question).map(u64::from_le_bytes);
-                let part = bits.ok().and_then(Target::from_bits);
-                let stopped = self.proxies.values_mut().filter(|proxy| Some(proxy.part.id()) == part);
-                stopped.for_each(|proxy| proxy.hold.confirm_stopped(question.source()));
-            }
-            let kind = match question.command() {
-                command::FIND => Kind::Find,
-                command::LIST => Kind::List,
+            let from = question.source();
+            let about =
+                <[u8; 8]>::try_from(&*question).ok().map(u64::from_le_bytes).and_then(Target::from_bits);
+            let kind = match (question.command(), about) {
+                (command::FIND, _) => Kind::Find,
+                (command::LIST, _) => Kind::List,
+                (command::STOPPED, Some(part)) => {
+                    let stopped = self.proxies.values_mut().filter(|proxy| proxy.part.id() == part);
+                    stopped.for_each(|proxy| proxy.hold.confirm_stopped(from));
+                    continue;
+                }
+                // A node speaks of its own parts.
+                (command::GONE, Some(part)) if part.node() == from.node() => {
+                    self.announced.confirm_gone(part);
+                    continue;
+                }
                 _ => continue,
             };
             let number = self.next_question;
             self.next_question = number.wrapping_add(1);
-            let (asker, since) = (question.source(), Instant::now());
-            self.questions.insert(number, Question { asker, since, listed: 0 });
+            self.questions.insert(number, Question { asker: from, since: Instant::now(), listed: 0 });
             self.line.send(out, Head { length: number, ..Head::new(kind) }, &question);
         }
         worked

@@ -250,11 +250,15 @@ impl Session {
             self.gate = register(node, &gate_of(&self.cluster), &mut self.asks_at).ok();
         }
         self.notices.take_down(node);
-        self.return_stuck(node.settings().timeout);
+        let patience = node.settings().timeout;
+        self.return_stuck(patience);
+        if let Some(gate) = &self.gate {
+            self.announced.ask(node, gate, patience);
+        }
         let engine = node.shared.engine();
         self.questions.retain(|_, question| question.is_open(&engine));
         let mut before = std::mem::take(&mut self.gone);
-        let gone = self.announced.removed(&engine, node.settings().timeout);
+        let gone = self.announced.removed(&engine);
         self.gone = gone.map(|part| (part, before.remove(&part).unwrap_or(self.turns))).collect();
         drop(engine);
         // Messages of a part go first: all of them had arrived when the part had gone.
@@ -408,9 +412,8 @@ impl Session {
 
     /// Gives messages of this cluster that could not be handed on back to their senders.
     fn return_to_senders(&mut self, node: &Node, delivery: &Delivery) {
-        // The other cluster has messages only of parts that it has heard of. One without a name may count as gone by now.
-        let origin = Target::from_bits(delivery.head.origin);
-        if !origin.is_some_and(|origin| origin.is_nameless() || self.announced.contains(origin.to_bits())) {
+        // The other cluster has messages only of parts that it has heard of.
+        if !self.announced.contains(delivery.head.origin) {
             return;
         }
         let is_known = self.proxies.contains_key(&delivery.head.dest);

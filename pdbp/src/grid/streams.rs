@@ -38,6 +38,16 @@ struct Reading {
 }
 
 impl Streams {
+    /// Whether this part of this cluster writes any of the streams.
+    pub(super) fn has_from(&self, origin: u64) -> bool {
+        self.read.iter().any(|reading| reading.origin == origin)
+    }
+
+    /// Whether any stream that the part of the other cluster writes has not ended.
+    pub(super) fn is_writing(&self) -> bool {
+        !self.written.is_empty()
+    }
+
     /// Ends all streams when the part or the trunk has gone: readers of its streams are told, and what is written to it is
     /// discarded.
     pub(super) fn end(&mut self, part: &Part<Shared>) {
@@ -137,8 +147,8 @@ impl Proxy {
                 Err(_) => return Forwarded::Refused,
             };
         }
-        // The rest of a stream that was refused earlier is discarded.
-        let Some(mut out) = written.remove(&number) else { return Forwarded::All };
+        // The rest of a stream that was refused earlier.
+        let Some(mut out) = written.remove(&number) else { return Forwarded::Refused };
         match write(part, &mut out, delivery) {
             Ok(false) => {
                 written.insert(number, out);

@@ -161,6 +161,10 @@ pub(crate) mod command {
     pub(crate) const LISTED: u16 = 9;
     /// The answer: why this cluster has no room for the part that was found.
     pub(crate) const NO_ROOM: u16 = 10;
+    /// To a node: asks for a part of it that has no name.
+    pub(crate) const EXISTS: u16 = 11;
+    /// The answer, if that part has gone. If it has not, there is none.
+    pub(crate) const GONE: u16 = 12;
 }
 
 #[cfg(test)]

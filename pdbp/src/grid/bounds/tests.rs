@@ -112,6 +112,17 @@ fn what_a_part_reads_is_taken_without_end() {
     }
 }
 
+/// The writer would send on for nothing.
+#[test]
+fn a_piece_of_a_stream_that_is_not_known_is_answered() {
+    let stage = Stage::new().unwrap();
+    let mut session = begun(&stage);
+    let head = Head { length: 3, count: 5, origin: 7, dest: stage.known()[0], ..Head::new(Kind::Stream) };
+    assert!(stage.say(&mut session, &frame(head, b"new")));
+    // That it has been taken, and that it is not read.
+    hears(&stage, &mut session, 2);
+}
+
 #[test]
 fn returns_of_what_was_never_sent_end_somewhere() {
     let stage = Stage::new().unwrap();
