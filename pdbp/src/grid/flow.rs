@@ -13,7 +13,7 @@
 //!
 //! The part also answers whether a part without a name, which only its own node knows, has gone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -32,6 +32,8 @@ pub(crate) const NAME: &str = "pdbp.flow";
 
 /// Replies that may wait about parts that this node does not know: those of a gateway that is just registering or freeing them.
 const UNKNOWN: usize = 1024;
+/// Parts that may be stopped before those are forgotten that this node does not know.
+const STOPPED: usize = 16_384;
 
 /// A node's end of the flow control.
 pub(crate) struct Flow {
@@ -44,8 +46,8 @@ pub(crate) struct Flow {
 
 #[derive(Default)]
 struct State {
-    /// Parts that nothing may be sent to.
-    stopped: BTreeSet<Target>,
+    /// Parts that nothing may be sent to, and whether this node has known them: it may hear of them later.
+    stopped: BTreeMap<Target, bool>,
     /// Replies by the parts that they are about, with their command numbers and destinations.
     answers: BTreeMap<Target, (u16, PartId)>,
 }
@@ -70,7 +72,7 @@ impl Flow {
 
     /// Whether senders to the part must wait.
     pub(crate) fn is_stopped(&self, part: Target) -> bool {
-        self.state().stopped.contains(&part)
+        self.state().stopped.contains_key(&part)
     }
 
     /// Handles commands that have arrived, after a poll. Returns the number of blocks submitted.
@@ -112,13 +114,21 @@ impl Flow {
                 }
                 match train.command() {
                     command::STOP => {
-                        let is_known = engine.part(part).is_some();
+                        let is_known = engine.has_part(part);
                         if !is_known && state.answers.len() >= UNKNOWN {
                             continue;
                         }
                         // Entries left by a gateway that has gone without a farewell.
-                        state.stopped.retain(|part| engine.has_part(*part));
-                        state.stopped.insert(part);
+                        state.stopped.retain(|part, was_known| {
+                            let is_known = engine.has_part(*part);
+                            let may_come =
+                                !std::mem::replace(was_known, is_known) && !engine.has_failed(part.node());
+                            is_known || may_come
+                        });
+                        if state.stopped.len() >= STOPPED {
+                            state.stopped.retain(|_, is_known| *is_known);
+                        }
+                        state.stopped.insert(part, is_known);
                         shared.require_target_checks();
                         state.answers.insert(part, (command::STOPPED, gate));
                     }
@@ -208,6 +218,23 @@ mod tests {
         // The commands of a block are read before any is answered.
         let waiting = flow.state().answers.len();
         assert!(waiting <= UNKNOWN + 64, "{waiting} replies wait");
+    }
+
+    /// What is true of a node's parts may reach another node later than commands about them.
+    #[test]
+    fn parts_that_are_not_known_yet_stay_stopped() {
+        const SOON: Duration = Duration::from_secs(60);
+        let cluster = Cluster::builder().nodes(2).set("grid", "east").start().unwrap();
+        let (node, other) = (cluster.node(0).unwrap(), cluster.node(1).unwrap());
+        let part = other.register("part", PartKind::Cpu).unwrap();
+        let to = part.find(&format!("{NAME}@node0"), SOON).unwrap();
+        let parts = [1, 2, 3].map(|number| part.id().in_generation(number));
+        for about in parts {
+            part.sender(to).command(command::STOP).send(&about.to_bits().to_le_bytes()).unwrap();
+            let told = part.recv_timeout(SOON).unwrap();
+            assert_eq!((told.command(), &*told), (command::STOPPED, &about.to_bits().to_le_bytes()[..]));
+        }
+        assert!(parts.iter().all(|part| node.shared.flow.as_ref().unwrap().is_stopped(*part)));
     }
 
     /// What a device sends leaves only when its target may be sent to, and no call but `wait` waits for that.
