@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use super::proxy::{Progress, Proxy, head_of, messages};
 use super::session::Session;
-use super::wire::{Head, Kind, bye};
+use super::wire::{Head, Kind, MORE, bye};
 use crate::node::Node;
 use crate::part::{Part, Shared};
 
@@ -38,6 +38,8 @@ pub(super) struct Farewell {
     is_done_there: bool,
     /// Whether the other end knows that this end has.
     is_known: bool,
+    /// The pieces of a message, or train, that have not reached the other end, until the last is here.
+    undone: Vec<u8>,
 }
 
 impl Farewell {
@@ -119,15 +121,22 @@ impl Session {
         self.proxies.values().map(|proxy| proxy.unconfirmed).sum()
     }
 
-    /// Returns a frame that did not reach the other gateway to its sender. Returns whether the frame belonged to this session and
-    /// held messages.
+    /// Takes back a frame that did not reach the other gateway; its messages go to their sender. Of a message, or train, that is
+    /// sent in pieces, the last ones come here, in order. Returns whether the frame belonged to this session and held messages.
     pub(super) fn undo(&mut self, head: &Head, bytes: &[u8]) -> bool {
-        if head.kind != Kind::Data {
+        if head.kind != Kind::Data || !self.proxies.contains_key(&head.dest) {
             return false;
         }
-        let Some(proxy) = self.proxies.get_mut(&head.dest) else { return false };
-        proxy.unconfirmed = proxy.unconfirmed.saturating_sub(messages(head));
-        self.line.returned += proxy.return_messages(head, bytes);
+        self.farewell.undone.extend_from_slice(bytes);
+        if head.flags & MORE != 0 {
+            return true;
+        }
+        let pieces = std::mem::take(&mut self.farewell.undone);
+        let (head, bytes) = last_messages(head, &pieces);
+        if let Some(proxy) = self.proxies.get_mut(&head.dest).filter(|_| head.count > 0) {
+            proxy.unconfirmed = proxy.unconfirmed.saturating_sub(messages(&head));
+            self.line.returned += proxy.return_messages(&head, bytes);
+        }
         true
     }
 
@@ -187,6 +196,84 @@ impl Session {
             proxy.end_long();
             proxy.end_streams();
             proxy.hold.end(&proxy.part);
+        }
+    }
+}
+
+/// The messages of a train that end in its last bytes and begin there: what the other gateway has the beginning of, it has not given
+/// up for certain.
+fn last_messages<'a>(head: &Head, bytes: &'a [u8]) -> (Head, &'a [u8]) {
+    let (length, size) = (head.length as usize, bytes.len());
+    if length == 0 {
+        return (*head, bytes);
+    }
+    let count = u32::try_from(size / length).unwrap_or(head.count);
+    (Head { count, ..*head }, bytes.get(size % length..).unwrap_or(&[]))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::super::fuzzing::Stage;
+    use super::super::proxy::RETURNED;
+    use super::super::wire::HEAD;
+    use super::*;
+
+    /// Trains of short messages, and long messages, travel in pieces. The other gateway has acknowledged the first piece.
+    #[test]
+    fn of_what_was_sent_in_pieces_whole_messages_come_back_and_the_rest_is_in_doubt() {
+        const BYTES: usize = 12_800;
+        for length in [64, BYTES] {
+            let stage = Stage::new().unwrap();
+            let mut session = stage.session();
+            let part = &stage.here;
+            let began = Instant::now();
+            let check = || assert!(began.elapsed() < Duration::from_secs(60), "it has not happened");
+            session.begin(64, 64);
+            session.announced.insert(part.id().to_bits());
+            session.proxy(&stage.node, 7, true).unwrap();
+            let bytes: Vec<u8> = (0..BYTES).map(|at| (at / length) as u8).collect();
+            let head = Head {
+                length: length as u32,
+                count: (BYTES / length) as u32,
+                origin: part.id().to_bits(),
+                dest: 7,
+                ..Head::new(Kind::Data)
+            };
+            let Session { proxies, line, .. } = &mut session;
+            proxies.get_mut(&7).unwrap().pass(line, &stage.out, head, &bytes);
+            let (mut pieces, mut left) = (Vec::new(), BYTES);
+            while left > 0 {
+                check();
+                stage.turn(&mut session);
+                for frame in stage.frames() {
+                    if let Some((head, bytes)) =
+                        Head::read(&frame).filter(|(head, _)| head.kind == Kind::Data)
+                    {
+                        left -= bytes.len();
+                        pieces.push((head, bytes.to_vec()));
+                    }
+                }
+            }
+            assert!(pieces.len() > 2);
+            let (_, taken) = pieces.remove(0);
+            let back = if length < BYTES { (BYTES - taken.len()) / length } else { 0 };
+            assert!(!taken.len().is_multiple_of(length) && taken.len() < part.longest() - HEAD + 1);
+            pieces.iter().for_each(|(head, bytes)| assert!(session.undo(head, bytes)));
+            assert_eq!(session.end(), (BYTES / length - back) as u64);
+            let mut came = Vec::new();
+            while came.len() < back || session.proxies.values().any(Proxy::has_returns) {
+                check();
+                session.advance_end();
+                came.extend(std::iter::from_fn(|| part.try_recv()).map(|message| {
+                    assert_eq!((message.command(), message.len()), (RETURNED, length));
+                    message[0]
+                }));
+            }
+            assert!(
+                came.iter().copied().eq((BYTES / length - back..BYTES / length).map(|number| number as u8))
+            );
         }
     }
 }

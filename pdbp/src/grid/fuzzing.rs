@@ -24,14 +24,14 @@ const FRAMES: usize = 400;
 /// and the part that frames go to, are on nodes of their own, since a part that does not read holds up others on its node.
 pub(super) struct Stage {
     // Before the cluster.
-    out: Part<Shared>,
+    pub(super) out: Part<Shared>,
     /// Where this end's frames go, and the part that takes them.
     there: Part<Shared>,
     /// Where the other gateway's frames arrive.
     inbox: Part<Shared>,
-    here: Part<Shared>,
+    pub(super) here: Part<Shared>,
     full: Part<Shared>,
-    node: Node,
+    pub(super) node: Node,
     _cluster: Cluster,
 }
 
@@ -116,9 +116,14 @@ impl Stage {
         }
     }
 
+    /// Takes what was sent to the other gateway.
+    pub(super) fn frames(&self) -> impl Iterator<Item = Message<Shared>> {
+        std::iter::from_fn(|| self.there.try_recv())
+    }
+
     /// Takes what was sent to the other gateway. Returns the number of frames.
     pub(super) fn listen(&self) -> usize {
-        std::iter::from_fn(|| self.there.try_recv()).count()
+        self.frames().count()
     }
 
     /// The parts that the other gateway may be told of.

@@ -42,6 +42,7 @@
 //!   [`Event::ClusterDown`](crate::Event::ClusterDown) tells how many messages it had received without reporting that they were
 //!   handed on; it reports that with the next frame, or after 5 to 15 ms. These do not come back; those that it had not
 //!   acknowledged do. The last of those may have arrived nevertheless, since a line that is cut takes acknowledgements with it.
+//!   A message longer than a block on the trunk, of which only the beginning was acknowledged, is counted and does not come back.
 //! * A gateway that is killed gives no sign: until `outage_ms` is over it looks like a line that is cut, and a gateway that it had
 //!   dialled lets in neither its replacement nor others. One that shuts down is noticed at once.
 //! * **Streams** are three in a row: to the proxy, over the trunk, and from the writer's proxy to the part that reads. Each waits
