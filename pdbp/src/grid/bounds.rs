@@ -192,7 +192,7 @@ impl Bounds {
 
     /// Maximum bytes a session may hold.
     pub(super) fn most_held(&self) -> u64 {
-        let goes_out = 2 * self.room + self.longest;
+        let goes_out = 3 * self.room + self.longest;
         let asked = (QUESTIONS * TEXT) as u64;
         self.most() * 4 + self.most_waiting() + goes_out + asked + LEAST
     }

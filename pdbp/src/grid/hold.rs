@@ -5,14 +5,13 @@ use std::collections::{BTreeSet, VecDeque};
 use super::flow;
 use super::session::{Line, weight};
 use super::wire::{Head, command};
-use crate::node::Node;
 use crate::part::{Part, Shared, Target};
 
 /// Frames for a part that do not fit in the other gateway's window.
 ///
 /// **The rule.** A part may use at most as much of the gateway's space as is still free, so some is left however many parts do not
-/// read. Beyond that its senders wait, until only a quarter is left. Frames that arrive before all nodes have confirmed are still
-/// taken.
+/// read. What has come back from the part, and its senders have not read, counts as well. Beyond that its senders wait, until only a
+/// quarter is left. Frames that arrive before all nodes have confirmed are still taken.
 #[derive(Default)]
 pub(super) struct Hold {
     frames: VecDeque<(Head, Vec<u8>)>,
@@ -62,18 +61,20 @@ impl Hold {
         }
     }
 
-    /// Tells nodes what they do not know yet. Returns whether there was anything to tell.
-    pub(super) fn advance(&mut self, node: &Node, gate: &Part<Shared>, part: Target, line: &Line) -> bool {
-        let free = line.room.saturating_sub(line.held);
+    /// Tells nodes what they do not know yet; `returned` bytes wait to go back to the part's senders. Returns whether there was
+    /// anything to tell.
+    pub(super) fn advance(&mut self, gate: &Part<Shared>, part: Target, line: &Line, returned: u64) -> bool {
+        let node = gate.node();
+        let (used, free) = (self.bytes + returned, line.room.saturating_sub(line.held + line.returned));
         match &mut self.pause {
-            None if self.bytes > 0 && self.bytes >= free => self.pause = Some(Pause::default()),
+            None if used > 0 && used >= free => self.pause = Some(Pause::default()),
             None => return false,
             Some(pause) => {
                 let engine = node.shared.engine();
                 let is_there = |part: &Target| engine.has_part(*part) && !engine.has_failed(part.node());
                 pause.notified.retain(is_there);
                 pause.awaited.retain(is_there);
-                pause.is_ending |= pause.awaited.is_empty() && self.bytes <= free / 4;
+                pause.is_ending |= pause.awaited.is_empty() && used <= free / 4;
             }
         }
         let Some(pause) = &mut self.pause else { return false };
@@ -141,7 +142,7 @@ mod tests {
                 }
             };
             let told = loop {
-                hold.advance(&node, &gate, proxy.id(), &line);
+                hold.advance(&gate, proxy.id(), &line, 0);
                 gate.flush();
                 match flow.try_recv() {
                     Some(told) => break told,

@@ -23,7 +23,8 @@
 //!   smaller half of both ends' [`Settings::trunk_bytes`]. It opens again when messages have been handed on.
 //! * **A gateway always takes** what its own cluster sends to the other, up to the other half of `trunk_bytes`, so a remote part
 //!   that does not read, or a line that is cut, does not fill the links of this cluster. Before that half is full, the gateway
-//!   tells all nodes which parts nothing may be sent to for now (`flow`); only senders to those parts wait.
+//!   tells all nodes which parts nothing may be sent to for now (`flow`); only senders to those parts wait. The same goes for parts
+//!   whose senders do not read what comes back to them.
 //! * One part may use at most as much of either half as is still free in it: however many do not read, some is left for others. A
 //!   full gateway holds `trunk_bytes` for each trunk, and what was in flight when it told the nodes, which is no more than links
 //!   have room for.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use pdbp_core::id::NodeId;
 use pdbp_core::outbox::LongSend;
 
 use super::announced::AnnouncedParts;
@@ -31,6 +32,8 @@ pub(super) struct Proxy {
     pub(super) hold: Hold,
     /// Bytes sent to the part and not yet handed on there.
     pub(super) in_flight: u64,
+    /// Bytes of messages for the part that wait to go back to their senders.
+    pub(super) returned: u64,
     /// Messages sent to the part whose outcome the other gateway has not reported.
     pub(super) unconfirmed: u64,
     pub(super) streams: Streams,
@@ -158,6 +161,7 @@ impl Proxy {
             long: None,
             hold: Hold::default(),
             in_flight: 0,
+            returned: 0,
             unconfirmed: 0,
             streams: Streams::default(),
             emptied: 0,
@@ -166,10 +170,10 @@ impl Proxy {
         }
     }
 
-    /// Whether the proxy may take more: always, unless nodes ignore what they are told, or parts do not read what comes back to
-    /// them.
+    /// Whether the proxy may take more: always, unless nodes ignore what they are told. What comes back may have been held or in
+    /// flight before.
     pub(super) fn may_read(line: &Line) -> bool {
-        line.held + line.returned < 2 * line.room
+        line.held + line.returned < 3 * line.room
     }
 
     /// Whether the part may use more of the window: at most as much as is still free.
@@ -235,6 +239,9 @@ impl Proxy {
                     progress.worked = true;
                     progress.has_forwarded |= !delivery.is_return;
                 }
+                if delivery.is_return && !matches!(handed, Forwarded::Later) {
+                    self.returned = self.returned.saturating_sub(delivery.weight());
+                }
                 match handed {
                     Forwarded::All => taken.push(delivery),
                     Forwarded::Refused => refused.push(delivery),
@@ -256,6 +263,9 @@ impl Proxy {
         if delivery.head.kind == Kind::Stream {
             return self.forward_stream(dest, delivery);
         }
+        if delivery.is_return && !self.may_return(dest.node()) {
+            return Forwarded::Later;
+        }
         let part = &self.part;
         let (length, count) = (delivery.head.length as usize, delivery.head.count as usize);
         let sender = part.sender(dest).no_wait();
@@ -263,7 +273,9 @@ impl Proxy {
             return self.send_long(dest, delivery);
         }
         while delivery.done < count {
-            let sent = if delivery.head.flags & COMMAND != 0 {
+            let sent = if delivery.is_return {
+                part.pass_command(dest, delivery.head.command, delivery.message(delivery.done)).map(|()| 1)
+            } else if delivery.head.flags & COMMAND != 0 {
                 sender.command(delivery.head.command).send(delivery.message(delivery.done)).map(|()| 1)
             } else if length == 0 {
                 sender.send(&[]).map(|()| 1)
@@ -277,6 +289,13 @@ impl Proxy {
             }
         }
         Forwarded::All
+    }
+
+    /// Whether the row to a node has room for what comes back to its parts. That takes about half of a row, even if nobody reads it, so
+    /// that the node can be told to send no more.
+    fn may_return(&self, node: NodeId) -> bool {
+        let engine = self.part.shared().engine();
+        engine.send_row(node).is_none_or(|row| row.space.used() < (row.space.size() / 2).max(1))
     }
 
     /// Sends a message longer than a block, as its receiver gets room.
@@ -383,6 +402,7 @@ impl Proxy {
             && bytes.len() as u64 == u64::from(head.length) * u64::from(head.count)
         {
             self.wait((origin, 0), Delivery::returned(head, bytes));
+            self.returned += weight(bytes.len());
             return weight(bytes.len());
         }
         let mut all = 0;
@@ -391,6 +411,7 @@ impl Proxy {
             self.wait((origin, 0), Delivery::returned(Head { length, count: 1, ..head }, piece));
             all += weight(piece.len());
         }
+        self.returned += all;
         all
     }
 

@@ -448,7 +448,7 @@ impl Session {
             self.has_returned |= proxy.take_returned(*remote, &mut self.returns);
             proxy.part.flush();
             if let Some(gate) = &self.gate {
-                worked |= proxy.hold.advance(gate.node(), gate, proxy.part.id(), &self.line);
+                worked |= proxy.hold.advance(gate, proxy.part.id(), &self.line, proxy.returned);
             }
         }
         taken.iter().for_each(|delivery| self.acknowledge(delivery));

@@ -18,7 +18,17 @@ const MOST: usize = (4 << 20) + 4 * (8 << 20);
 /// Sends until there is no more room, even after many round trips by `meanwhile` past the blocked messages; returns the number of
 /// messages.
 fn fill<S: pdbp::Share>(part: &Part<S>, to: Target, from: u64, meanwhile: impl Fn()) -> u64 {
-    let (mut sent, mut message) = (from, [0; LENGTH]);
+    fill_with::<LENGTH, _>(part, to, from, meanwhile)
+}
+
+/// As [`fill`], with messages of `N` bytes.
+fn fill_with<const N: usize, S: pdbp::Share>(
+    part: &Part<S>,
+    to: Target,
+    from: u64,
+    meanwhile: impl Fn(),
+) -> u64 {
+    let (mut sent, mut message) = (from, [0; N]);
     let (mut trips, mut stuck) = (0, Instant::now());
     while trips < 100 || stuck.elapsed() < Duration::from_millis(300) {
         message[..8].copy_from_slice(&sent.to_le_bytes());
@@ -30,7 +40,7 @@ fn fill<S: pdbp::Share>(part: &Part<S>, to: Target, from: u64, meanwhile: impl F
             }
             Err(error) => panic!("{error}"),
         }
-        assert!((sent - from) as usize * LENGTH < MOST, "{sent} messages");
+        assert!((sent - from) as usize * N < MOST, "{sent} messages");
     }
     sent
 }
@@ -299,4 +309,45 @@ fn a_ring_of_clusters_whose_readers_stall_goes_on_when_they_read() {
             }
         }
     }
+}
+
+/// A part sends messages longer than the other cluster takes, which come back at once, and reads none of them: only those wait that send to
+/// the same part.
+#[test]
+fn a_part_that_does_not_read_what_comes_back_stops_no_other_node() {
+    const LENGTH: usize = 100_000;
+    let change = |builder: pdbp::Builder| builder.nodes(3).set("trunk_bytes", "4194304");
+    let west = change(builder("west")).listen("127.0.0.1:0".to_owned()).block_bytes(4096);
+    let west = west.set("assembly_bytes", "65536").start().unwrap();
+    let east = change(builder("east")).trunk("west", west.address().unwrap()).start().unwrap();
+    let (far, sender) = (west.node(2).unwrap(), east.node(1).unwrap());
+    let _target = west.node(1).unwrap().register_shared("target", PartKind::Cpu).unwrap();
+    let part = sender.register_shared("sender", PartKind::Cpu).unwrap();
+    let node = east.node(2).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| echo(&far));
+        let teller = node.register("teller", PartKind::Cpu).unwrap();
+        let other = teller.find("echo@node2.west", SOON).unwrap();
+        let to = part.find("target@node1.west", SOON).unwrap();
+        let sent = fill_with::<LENGTH, _>(&part, to, 0, || trips(&teller, other, 1));
+        assert!(sent > 0);
+        trips(&teller, other, 300);
+        end(&teller, other);
+        // When they have been read, the part goes on.
+        let (mut read, mut next, patience) = (0, sent, Patience::new());
+        let mut message = [0; LENGTH];
+        while read < sent + 100 {
+            patience.check();
+            message[..8].copy_from_slice(&next.to_le_bytes());
+            if next < sent + 100 && part.try_send(to, &message).is_ok() {
+                next += 1;
+            }
+            part.flush();
+            while let Some(message) = part.try_recv() {
+                assert_eq!((message.command(), message.len()), (pdbp::RETURNED, LENGTH));
+                assert_eq!(message[..8], read.to_le_bytes());
+                read += 1;
+            }
+        }
+    });
 }

@@ -1,8 +1,8 @@
 //! Streams and long messages as a gateway forwards them: many at a time by one part, without waiting for any.
 
-use pdbp_core::cdu::SegmentHeader;
+use pdbp_core::cdu::{CduClass, SegmentHeader};
 use pdbp_core::inbox::{Accepted, StreamKey};
-use pdbp_core::outbox::{Hop, LongSend, StreamError, StreamOut};
+use pdbp_core::outbox::{Hop, LongSend, Outgoing, StreamError, StreamOut};
 use pdbp_core::pipe::PipeError;
 
 use super::{Segment, StreamReader};
@@ -36,6 +36,16 @@ impl<S: Share> Part<S> {
     /// Ends the message: all of it was sent, or it is given up.
     pub(crate) fn end_passing(&self, long: &LongSend<Vec<u8>>, sent: bool) {
         long.end(&mut self.shared().engine(), sent);
+    }
+
+    /// Sends a command that waits its turn, as messages do, and shares blocks with them: however many there are, others can overtake them.
+    ///
+    /// # Errors
+    /// [`SendError::WouldBlock`] if there is no room.
+    pub(crate) fn pass_command(&self, to: Target, number: u16, data: &[u8]) -> Result<(), SendError> {
+        self.await_target(to, Patience::None)?;
+        let route = self.route(to, CduClass::Command, number);
+        self.pack(to.node(), &Outgoing::message(route, data), Patience::None)
     }
 
     /// The next stream opened to this part, if its first segment has arrived.
