@@ -125,6 +125,5 @@ fn what_tasks_have_packed_leaves_though_the_one_that_polls_is_gone() {
         }
         received
     };
-    // On a busy host the progress thread may have no processor for that long.
-    assert!((0..5).any(|_| in_time(wait) > 0), "what they have packed waits");
+    assert!(in_time(wait) > 0, "what they have packed waits");
 }
