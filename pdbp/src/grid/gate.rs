@@ -183,6 +183,8 @@ pub(super) struct Gate {
     ending: Vec<(Target, u64)>,
     /// Gateways that are ignored.
     refused: Vec<Target>,
+    /// The part by which a gateway has just sent its first frame.
+    greeting: Option<Target>,
 }
 
 /// The shutdown of a gateway.
@@ -211,6 +213,7 @@ impl Gate {
             longest: settings.assembly_bytes.max(settings.block_bytes) as u64,
             ending: Vec::new(),
             refused: Vec::new(),
+            greeting: None,
         }
     }
 
@@ -236,6 +239,12 @@ impl Gate {
         self.end_sessions(common, rounds);
         if self.sessions.is_empty() && !self.refused.is_empty() && self.domain.expected.is_some() {
             // The gateway is dialled again.
+            return Next::End;
+        }
+        if self.sessions.is_empty()
+            && self.domain.expected.as_ref().is_some_and(|name| common.has_session(name))
+        {
+            // The other gateway has dialled this one, and its connection is used.
             return Next::End;
         }
         if self.domain.is_over() && has_all(*progress.over.get_or_insert_with(|| self.rounds()), rounds) {
@@ -283,7 +292,9 @@ impl Gate {
         let is_refused = self.refused.iter().any(|target| target.node() == from);
         if session_of(&mut self.sessions, from, begins).is_none() && (begins || !is_refused) {
             // The sender knows of this end before this end has noticed it.
+            self.greeting = begins.then(|| frame.source());
             self.update_sessions(common);
+            self.greeting = None;
         }
         if let Some(session) = session_of(&mut self.sessions, from, begins)
             && let Err(breach) = session.receive(&self.node, &self.domain.out, frame)
@@ -397,10 +408,10 @@ impl Gate {
                 );
             } else if !self.refused.contains(&part)
                 && self.sessions.iter().all(|session| session.target() != part)
+                && self.begins(common, &cluster, part)
             {
                 let session = Session::new(&cluster, part, self.room, self.longest);
                 self.record_session(&session, |name| Event::ClusterUp { name });
-                common.begin_session(session.cluster());
                 self.sessions.push(session);
             }
         }
@@ -408,6 +419,17 @@ impl Gate {
             session.update(&self.node);
         }
         common.notices().take_down(&self.node);
+    }
+
+    /// Whether a session with a gateway begins; if so, it is recorded. Two gateways that dial each other have two connections: the one
+    /// of the cluster with the lesser name uses one of them, and the other one answers.
+    fn begins(&self, common: &Common, cluster: &str, part: Target) -> bool {
+        let own = self.sessions.iter().filter(|session| session.cluster() == cluster).count();
+        if self.domain.own.as_str() < cluster {
+            return common.begin_session(cluster, own);
+        }
+        let is_its = |from: &Target| (from.node(), from.generation()) == (part.node(), part.generation());
+        self.greeting.as_ref().is_some_and(is_its) && common.begin_session(cluster, usize::MAX)
     }
 
     /// Records why the trunk that this gateway dials is down.

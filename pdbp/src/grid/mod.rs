@@ -62,7 +62,7 @@
 //! gateway is a node. When a node has gone, the session with its cluster is over. Clusters that dial the same gateway are
 //! independent, and need not reach each other: each has a link only to the gateway that listens ([`pdbp_net::Net::dial`]), so that
 //! gateway's open port is enough for all. An attempt to dial takes up to `timeout_ms`; a round trip may take seconds. If two
-//! clusters dial each other, one trunk comes up first, and while it is up the other cluster does not dial.
+//! clusters dial each other, the gateway of the one with the lesser name uses the first connection, and the other one is closed.
 
 mod acknowledgements;
 mod announced;
@@ -224,10 +224,17 @@ impl Common {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records a trunk to the cluster, and clears the reason why there was none.
-    fn begin_session(&self, cluster: &str) {
-        self.sessions().push(cluster.to_owned());
+    /// Records a trunk to the cluster, unless there are more than `own` already, and clears the reason why there was none. Returns
+    /// whether it did.
+    fn begin_session(&self, cluster: &str, own: usize) -> bool {
+        let mut sessions = self.sessions();
+        if sessions.iter().filter(|session| *session == cluster).count() > own {
+            return false;
+        }
+        sessions.push(cluster.to_owned());
+        drop(sessions);
         self.errors.lock().unwrap_or_else(PoisonError::into_inner).remove(cluster);
+        true
     }
 
     fn end_session(&self, cluster: &str) {

@@ -268,6 +268,39 @@ fn a_gateway_without_room_for_an_answer_says_so() {
     });
 }
 
+/// Each of the two connects to the other at about the same moment; they must agree which connection stays.
+#[test]
+fn two_clusters_that_dial_each_other_have_one_trunk() {
+    for _ in 0..20 {
+        let addresses = [super::address(), super::address()];
+        let names = ["west", "east"];
+        let clusters = std::thread::scope(|scope| {
+            let start = |own: usize, other: usize| {
+                let builder = builder(names[own]).nodes(1).listen(addresses[own].clone());
+                builder.trunk(names[other], addresses[other].clone()).start().unwrap()
+            };
+            let threads = [(0, 1), (1, 0)].map(|(own, other)| scope.spawn(move || start(own, other)));
+            threads.map(|thread| thread.join().unwrap())
+        });
+        let nodes = clusters.each_ref().map(|cluster| cluster.node(0).unwrap());
+        let parts = nodes.each_ref().map(|node| node.register_shared("part", PartKind::Cpu).unwrap());
+        for (from, to, name) in [(0, 1, "part@node0.east"), (1, 0, "part@node0.west")] {
+            let found = parts[from].find(name, SOON).unwrap();
+            parts[from].send(found, b"here").unwrap();
+            parts[from].flush();
+            assert_eq!(*parts[to].recv_timeout(SOON).unwrap(), *b"here");
+        }
+        // Another trunk would be up about now.
+        std::thread::sleep(Duration::from_millis(200));
+        for node in &nodes {
+            let events = node.take_events();
+            let is_of_trunk =
+                |event: &&Event| matches!(event, Event::ClusterUp { .. } | Event::ClusterDown { .. });
+            assert_eq!(events.iter().filter(is_of_trunk).count(), 1, "{events:?}");
+        }
+    }
+}
+
 /// Numbered messages both ways while the line is cut again and again: all arrive, once and in order.
 #[test]
 fn cuts_of_a_trunk_lose_and_double_nothing() {
