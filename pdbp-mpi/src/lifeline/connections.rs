@@ -163,9 +163,10 @@ impl Lifelines {
         while let Some(guest) = self.inbound.get_mut(at) {
             match guest.poll() {
                 Ok(None) => at += 1,
-                Err(()) => drop(self.inbound.swap_remove(at)),
+                Err(()) => drop(self.inbound.remove(at)),
                 Ok(Some([theirs, ours])) => {
-                    let guest = self.inbound.swap_remove(at);
+                    // The others keep their order, in which a peer's last call is its latest.
+                    let guest = self.inbound.remove(at);
                     let is_peer = |peer: &&mut Peer| ours == self.secret && peer.secret == theirs;
                     if let Some(peer) = self.peers.iter_mut().find(is_peer) {
                         peer.receive(guest.stream, self.secret);
@@ -177,10 +178,10 @@ impl Lifelines {
 }
 
 impl Peer {
-    /// A caller has identified itself as this peer. If it is not answered in time, it calls again.
+    /// A caller has identified itself as this peer. If it is not answered in time, it calls again: its last call is the one that counts.
     fn receive(&mut self, mut stream: TcpStream, own: u64) {
         let is_expected = matches!(self.line, Line::Missing(None) | Line::Answered(_));
-        if is_expected && greet(&mut stream, own, self.secret) {
+        if is_expected && !has_ended(&stream) && greet(&mut stream, own, self.secret) {
             self.line = Line::Answered(stream);
         }
     }
@@ -275,7 +276,7 @@ fn probe(stream: &TcpStream) {
     let _ = sockopt::set_tcp_keepintvl(stream, apart);
 }
 
-/// The only event on a held connection is its end.
+/// On a held connection, and on one whose greeting has been read and not answered yet, the only event is the end.
 fn has_ended(mut stream: &TcpStream) -> bool {
     loop {
         match stream.read(&mut [0; GREETING]) {
@@ -355,6 +356,22 @@ mod tests {
         }
     }
 
+    /// Polls a process until it has greeted another, which has not answered yet.
+    fn call(caller: &mut Lifelines, number: usize) {
+        let greets = |peer: &Peer| peer.number == number && matches!(peer.line, Line::Answering(_));
+        let since = Instant::now();
+        while !caller.peers.iter().any(greets) {
+            assert!(since.elapsed() < PATIENCE, "nothing happens");
+            caller.poll();
+        }
+    }
+
+    /// Connects to a process, as another does.
+    fn connect_to(lines: &Lifelines) -> TcpStream {
+        let port = lines.listener.as_ref().unwrap().local_addr().unwrap().port();
+        TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap()
+    }
+
     #[test]
     fn all_others_see_the_end_of_one_and_nobody_elses() {
         let mut lines = Vec::from(processes::<4>(|_| {}));
@@ -392,21 +409,56 @@ mod tests {
     #[test]
     fn who_answers_late_takes_nobody_for_dead() {
         let mut lines = processes::<2>(|_| {});
-        let [caller, _] = &mut lines;
-        let since = Instant::now();
-        while !matches!(caller.peers[0].line, Line::Answering(_)) {
-            assert!(since.elapsed() < PATIENCE, "nothing happens");
-            caller.poll();
+        call(&mut lines[0], 1);
+        lines[0].peers[0].call_later();
+        look_until(&mut lines, |lines| lines.iter().all(are_held));
+    }
+
+    #[test]
+    fn who_finds_two_calls_of_each_of_two_processes_takes_neither_for_dead() {
+        let mut lines = processes::<3>(|_| {});
+        for _ in 0..2 {
+            for caller in [0, 1] {
+                lines[caller].peers.iter_mut().filter(|peer| peer.number == 2).for_each(Peer::call_later);
+                call(&mut lines[caller], 2);
+            }
         }
-        caller.peers[0].call_later();
+        look_until(&mut lines, |lines| lines.iter().all(are_held));
+    }
+
+    /// Others' calls may come in between, and its end may be on its way still.
+    #[test]
+    fn of_two_calls_the_later_one_counts() {
+        let mut lines = processes::<2>(|_| {});
+        let [caller, called] = &mut lines;
+        let mut calls = [(); 2].map(|()| connect_to(called));
+        let [stranger, given_up] = &mut calls;
+        stranger.write_all(&[1; GREETING]).unwrap();
+        assert!(greet(given_up, caller.secret, called.secret));
+        call(caller, 1);
+        look_until(&mut lines, |lines| lines.iter().all(are_held));
+    }
+
+    #[test]
+    fn a_greeting_that_arrives_after_that_of_a_later_call_does_not_count() {
+        let mut lines = processes::<2>(|_| {});
+        let [caller, called] = &mut lines;
+        let mut given_up = connect_to(called);
+        call(caller, 1);
+        let since = Instant::now();
+        while !matches!(called.peers[0].line, Line::Answered(_)) {
+            assert!(since.elapsed() < PATIENCE, "nothing happens");
+            called.poll();
+        }
+        assert!(greet(&mut given_up, caller.secret, called.secret));
+        drop(given_up);
         look_until(&mut lines, |lines| lines.iter().all(are_held));
     }
 
     #[test]
     fn strangers_who_call_are_sent_away() {
         let mut lines = processes::<2>(|_| {});
-        let port = lines[1].listener.as_ref().unwrap().local_addr().unwrap().port();
-        let mut strangers = [(); 3].map(|()| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap());
+        let mut strangers = [(); 3].map(|()| connect_to(&lines[1]));
         strangers[0].write_all(&[1; GREETING]).unwrap();
         let [_, silent, _] = &strangers;
         silent.shutdown(std::net::Shutdown::Write).unwrap();
