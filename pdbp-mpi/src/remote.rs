@@ -286,16 +286,10 @@ impl RemoteLinks {
                 }
             }
             Use::GoodbyeOut => {}
-            Use::Scrap(node, scrap) => {
+            Use::Scrap(node, _) => {
                 let Some(link) = self.links.get_mut(node) else { return };
                 link.has_scrap = false;
-                if outcome.is_ok_and(|bytes| bytes.is_some()) {
-                    link.received += 1;
-                    if !link.is_drained() {
-                        link.has_scrap = true;
-                        self.recycle_scrap(gate, node, scrap);
-                    }
-                }
+                link.received += u64::from(outcome.is_ok_and(|bytes| bytes.is_some()));
             }
             Use::GoodbyeIn(node) => match outcome {
                 Ok(Some(_)) => self.on_goodbye(gate, node),

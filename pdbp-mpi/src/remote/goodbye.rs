@@ -120,14 +120,15 @@ impl RemoteLinks {
                 drained = false;
                 if link.posted.is_empty() && !link.has_scrap {
                     link.has_scrap = true;
-                    self.recycle_scrap(gate, node, vec![0; self.largest].into());
+                    self.post_scrap(gate, node);
                 }
             }
         }
         drained
     }
 
-    pub(super) fn recycle_scrap(&mut self, gate: &Gate, node: usize, mut scrap: Box<[u8]>) {
+    fn post_scrap(&mut self, gate: &Gate, node: usize) {
+        let mut scrap: Box<[u8]> = vec![0; self.largest].into();
         let buffer = (NonNull::from(&mut scrap[..]).cast(), scrap.len());
         // SAFETY: the buffer travels with the request and is not touched before it is complete; if it never is, it is
         // leaked (see `Drop`).
@@ -145,7 +146,7 @@ impl RemoteLinks {
         }
     }
 
-    /// Hands the incomplete requests to the process.
+    /// Hands the incomplete requests to the process. Nothing is received from here on: only `drain` posts receives.
     fn give_up(&mut self, mut gate: Gate) {
         for (usage, request) in self.uses.iter().zip(&mut self.requests) {
             let receives = matches!(usage, Use::Recv(..) | Use::GoodbyeIn(_) | Use::Scrap(..));

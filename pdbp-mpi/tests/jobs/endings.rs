@@ -340,7 +340,7 @@ fn sockets() -> usize {
     all.filter_map(|entry| std::fs::read_link(entry.path()).ok()).filter(is_socket).count()
 }
 
-fn next(end: &mut Mpi) -> Completion<MpiError> {
+pub(crate) fn next(end: &mut Mpi) -> Completion<MpiError> {
     let since = Instant::now();
     loop {
         assert!(since.elapsed() < SOON, "nothing happens");

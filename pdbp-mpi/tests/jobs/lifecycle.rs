@@ -5,10 +5,12 @@ use std::time::{Duration, Instant};
 
 use pdbp::{Builder, Cluster, Progress, SendError};
 use pdbp_core::id::NodeId;
-use pdbp_core::umb::{RecvMemory, SendMemory, Space};
+use pdbp_core::umb::{BlockPool, RecvMemory, SendMemory, Space};
+use pdbp_core::{Completion, Op, Transport};
 use pdbp_mpi::{Communicator as _, Hosts, Mpi, MpiMemory, Options, Threads};
 
 use crate::clusters::{SOON, builder, builder_apart, exchange, find, node, part};
+use crate::endings::next;
 use crate::launch;
 use crate::program::Program;
 
@@ -78,6 +80,45 @@ fn domains(hosts: Hosts) -> Result<(), String> {
     // Half the memory of three domains.
     assert!(after.0 < before.0 + 3 * BYTES, "resident bytes were {}, and are {}", before.0, after.0);
     assert!(after.1 < before.1 + 20, "mappings were {}, and are {}", before.1, after.1);
+    Ok(())
+}
+
+/// With a block on its way that this rank does not take, and while the other may send more.
+pub(crate) fn left_while_another_sends() -> Result<(), String> {
+    const BYTES: usize = 4 << 20;
+    let (me, _) = launch::place().ok_or("not started by a launcher")?;
+    let peer = NodeId::new(1 - me as u16).ok_or("a node")?;
+    let mut options = Options::new(BYTES, 256);
+    (options.hosts, options.linger) = (Hosts::Apart, Duration::ZERO);
+    let mut before = 0;
+    for round in 0..30 {
+        let (mut end, memory) = Mpi::start(&options).map_err(|e| e.to_string())?;
+        // Written to, so that memory that is not freed shows.
+        // SAFETY: no pool has been made of the memory, and no peer reads it.
+        unsafe { pdbp_core::BlockMemory::base(&memory).write_bytes(1, BYTES) };
+        if round == 10 {
+            before = resident();
+        }
+        let [sent, left] = ["sent", "left"].map(|what| format!("{what} {round}"));
+        let mut pool = BlockPool::new(memory, end.capabilities().node, 64);
+        if me == 0 {
+            launch::wait_for_sign(&sent);
+            // MPI takes the block.
+            (0..1000).for_each(|_| assert!(end.poll_completion().is_none(), "nothing is posted"));
+            drop(end);
+            launch::give_sign(&left);
+        } else {
+            let block = pool.take().ok_or("a block")?;
+            let block = pool.seal(block, 64);
+            end.submit(Op::Send { peer, block }).map_err(|refused| format!("{:?}", refused.reason))?;
+            let Completion::Sent { block, .. } = next(&mut end) else { return Err("not sent".to_owned()) };
+            pool.give_sealed(block).map_err(|_| "a block that is not ours")?;
+            launch::give_sign(&sent);
+            launch::wait_for_sign(&left);
+        }
+    }
+    let after = resident();
+    assert!(after < before + 10 * BYTES, "resident bytes were {before}, and are {after}");
     Ok(())
 }
 

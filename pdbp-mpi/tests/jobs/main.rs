@@ -91,6 +91,7 @@ const JOBS: &[Job] = &[
     well("a_cluster_on_a_communicator_of_the_program", &[3], lifecycle::on_a_communicator),
     well("ended_domains_are_freed", &[2], lifecycle::again_and_again),
     well("ended_domains_between_hosts_are_freed", &[2], lifecycle::again_and_again_apart),
+    well("a_domain_that_is_left_while_another_sends_is_freed", &[2], lifecycle::left_while_another_sends),
     well("clusters_dropped_in_the_middle_of_traffic", &[3], lifecycle::dropped_in_traffic),
     well(
         "clusters_between_hosts_dropped_in_the_middle_of_traffic",
