@@ -97,6 +97,9 @@ impl Mpi {
     /// Joins a domain of the processes of a communicator, on a duplicate of it. The program must have initialised MPI, unless this library
     /// has; whichever did also finalises it. Collective over the communicator.
     ///
+    /// Processes that start several domains together must start them in the same order, one after the other. If two threads of each start
+    /// one at the same time, the processes may wait for each other for ever: only one thread of a process is in MPI at a time.
+    ///
     /// # Errors
     /// See [`StartError`].
     pub fn start_on(comm: &impl Communicator, options: &Options) -> Result<(Self, MpiMemory), StartError> {
