@@ -1,6 +1,5 @@
 //! The resources of pending work.
 
-use std::any::Any;
 use std::fmt;
 use std::mem::ManuallyDrop;
 
@@ -84,11 +83,11 @@ impl<D: Device, T> InUse<D, T> {
     }
 }
 
-impl<D: Device, T: 'static> InUse<D, T> {
-    /// Erases the type of the resources.
-    pub(crate) fn boxed(self) -> InUse<D, Box<dyn Any>> {
-        let boxed = |held| ManuallyDrop::new(Box::new(ManuallyDrop::into_inner(held)) as Box<dyn Any>);
-        InUse { event: self.event, held: self.held.map(boxed) }
+impl<D: Device, T> InUse<D, T> {
+    /// Holds the resources in another form. They must stay in place, as those that the work uses do in a box.
+    pub(crate) fn map<U>(self, form: impl FnOnce(T) -> U) -> InUse<D, U> {
+        let formed = |held| ManuallyDrop::new(form(ManuallyDrop::into_inner(held)));
+        InUse { event: self.event, held: self.held.map(formed) }
     }
 }
 

@@ -1,11 +1,27 @@
 //! Resources that flows share.
 
-use std::any::Any;
 use std::cell::RefCell;
 use std::num::NonZeroUsize;
 
 use super::pipeline::Stage;
 use crate::device::{Device, DeviceError, InUse};
+
+/// What pending work may hold without a flow.
+pub(super) trait Left<D: Device>: 'static {
+    /// The work is over.
+    fn release(self: Box<Self>, copier: &Copier<D>);
+}
+
+type AnyLeft<D> = Box<dyn Left<D>>;
+
+/// The state in which a flow leaves a queue.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// It is idle.
+    Idle,
+    /// It may wait for an event in the distant future.
+    Waits,
+}
 
 /// Queues and staging areas of a device for the flows of one thread, and what flows left behind with pending copies.
 ///
@@ -17,8 +33,8 @@ pub struct Copier<D: Device> {
     in_flight: NonZeroUsize,
     queues: RefCell<Vec<D::Queue>>,
     stages: RefCell<Vec<Stage<D>>>,
-    /// Held by pending copies that no longer have a flow.
-    left: RefCell<Vec<InUse<D, Box<dyn Any>>>>,
+    /// Held by pending copies that no longer have a flow, and staging areas whose queues wait for an event.
+    left: RefCell<Vec<InUse<D, AnyLeft<D>>>>,
 }
 
 impl<D: Device> Copier<D> {
@@ -34,14 +50,15 @@ impl<D: Device> Copier<D> {
         &self.device
     }
 
-    /// Releases what was left behind and is over; returns how many copies are still pending.
+    /// Releases what was left behind and is over. Returns how many copies are still pending, with the staging areas of flows that had
+    /// to wait for an event and were given up before it.
     pub fn reap(&self) -> usize {
-        let mut over = Vec::new();
+        let mut over: Vec<AnyLeft<D>> = Vec::new();
         let is_left =
             |left: &mut InUse<D, _>| left.let_go(&self.device).map(|held| over.push(held)).is_none();
         self.left.borrow_mut().retain_mut(is_left);
-        // Dropped while nothing is borrowed, since destructors may use the copier.
-        drop(over);
+        // Released while nothing is borrowed, since destructors may use the copier.
+        over.into_iter().for_each(|held| held.release(self));
         self.left.borrow().len()
     }
 
@@ -51,7 +68,7 @@ impl<D: Device> Copier<D> {
             // Failed or not, it may be over.
             let _ = self.device.wait(left.event());
             match left.let_go(&self.device) {
-                Some(held) => drop(held),
+                Some(held) => held.release(self),
                 None => self.left.borrow_mut().push(left),
             }
         }
@@ -71,9 +88,11 @@ impl<D: Device> Copier<D> {
         Ok(queue)
     }
 
-    /// Takes back an idle queue.
-    pub(super) fn put_queue(&self, queue: D::Queue) {
-        self.queues.borrow_mut().push(queue);
+    /// Takes back a queue.
+    pub(super) fn put_queue(&self, queue: D::Queue, rest: Rest) {
+        if rest == Rest::Idle {
+            self.queues.borrow_mut().push(queue);
+        }
     }
 
     /// Returns an idle stage for blocks of `block` bytes.
@@ -85,14 +104,18 @@ impl<D: Device> Copier<D> {
         }
     }
 
-    /// Takes back an idle stage.
-    pub(super) fn put_stage(&self, stage: Stage<D>) {
-        self.stages.borrow_mut().push(stage);
+    /// Takes back a stage. It is freed only with the copier, since freeing memory may wait for all work of the device.
+    pub(super) fn put_stage(&self, stage: Stage<D>, rest: Rest) {
+        if rest == Rest::Idle {
+            self.stages.borrow_mut().push(stage);
+        } else if let Ok(event) = stage.mark(&self.device) {
+            self.leave(InUse::new(event, stage));
+        }
     }
 
     /// Keeps what a copy holds until the copy is over.
-    pub(super) fn leave(&self, held: InUse<D, impl Any>) {
-        self.left.borrow_mut().push(held.boxed());
+    pub(super) fn leave(&self, held: InUse<D, impl Left<D>>) {
+        self.left.borrow_mut().push(held.map(|held| Box::new(held) as AnyLeft<D>));
     }
 }
 

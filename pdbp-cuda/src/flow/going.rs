@@ -2,17 +2,19 @@
 
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
 
+use super::copier::{Left, Rest};
 use super::{Copier, FlowError, Step};
 use crate::device::{Device, DeviceError, InUse};
 
 /// A flow's blocks in flight, each of which holds an `H`, and the resources that it uses for them: queues, or stages.
-pub(super) struct Going<D: Device, R, H: 'static> {
+pub(super) struct Going<D: Device, R, H: Left<D>> {
     copier: Rc<Copier<D>>,
     /// The resources that no block in flight uses.
     pub(super) idle: Vec<R>,
-    /// Leaves one of them to later flows.
-    put: fn(&Copier<D>, R),
+    /// Leaves one of them to the copier.
+    put: fn(&Copier<D>, R, Rest),
     /// Whether later flows can use them: they no longer wait for the event after which this flow begins.
     are_reusable: bool,
     /// The blocks in flight, in order, with the bytes or the messages of each.
@@ -35,13 +37,13 @@ enum State {
     Failed,
 }
 
-impl<D: Device, R, H> Going<D, R, H> {
-    /// Begins a flow with these resources, whose work begins when `after` is over. `put` leaves one of them to later flows.
+impl<D: Device, R, H: Left<D>> Going<D, R, H> {
+    /// Begins a flow with these resources, whose work begins when `after` is over. `put` leaves one of them to the copier.
     pub(super) fn new(
         copier: &Rc<Copier<D>>,
         idle: Vec<R>,
         after: Option<&D::Event>,
-        put: fn(&Copier<D>, R),
+        put: fn(&Copier<D>, R, Rest),
     ) -> Self {
         let (copier, in_flight) = (Rc::clone(copier), VecDeque::with_capacity(copier.in_flight()));
         let (are_reusable, is_ending, state) = (after.is_none(), false, State::Flowing);
@@ -128,11 +130,14 @@ impl<D: Device, R, H> Going<D, R, H> {
         Ok(!self.is_empty())
     }
 
-    /// Ends the flow when everything has arrived. Resources that may wait for an event in the distant future are dropped.
+    /// Ends the flow when everything has arrived.
     fn end(&mut self) {
         self.state = State::Done;
-        let idle = self.idle.drain(..).filter(|_| self.are_reusable);
-        idle.for_each(|idle| (self.put)(&self.copier, idle));
+        self.put_idle(if self.are_reusable { Rest::Idle } else { Rest::Waits });
+    }
+
+    fn put_idle(&mut self, rest: Rest) {
+        self.idle.drain(..).for_each(|idle| (self.put)(&self.copier, idle, rest));
     }
 
     /// Ends the flow when `bytes` bytes have arrived by other means.
@@ -150,9 +155,9 @@ impl<D: Device, R, H> Going<D, R, H> {
         self.copier.reap();
     }
 
-    /// Leaves pending work to the copier, and drops the resources, which may wait for an event in the distant future.
+    /// Leaves pending work and the resources to the copier.
     fn leave(&mut self) {
-        self.idle.clear();
+        self.put_idle(Rest::Waits);
         for (held, _) in self.in_flight.drain(..) {
             if let Held::Moving(held) = held {
                 self.copier.leave(held);
@@ -161,7 +166,12 @@ impl<D: Device, R, H> Going<D, R, H> {
     }
 }
 
-impl<D: Device, H> Going<D, D::Queue, H> {
+/// A block, and the memory from or to which it is copied.
+impl<D: Device, B: 'static> Left<D> for (B, Arc<D::Memory>) {
+    fn release(self: Box<Self>, _: &Copier<D>) {}
+}
+
+impl<D: Device, H: Left<D>> Going<D, D::Queue, H> {
     /// The queue of a flow that has one; `None` once it has ended.
     pub(super) fn queue(&self) -> Option<&D::Queue> {
         self.idle.first()
@@ -173,7 +183,7 @@ impl<D: Device, H> Going<D, D::Queue, H> {
     }
 }
 
-impl<D: Device, R, H> Drop for Going<D, R, H> {
+impl<D: Device, R, H: Left<D>> Drop for Going<D, R, H> {
     fn drop(&mut self) {
         self.close();
     }

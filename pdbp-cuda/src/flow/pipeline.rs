@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::bundle::{Listed, Pieces, entries};
+use super::copier::{Left, Rest};
 use super::going::Going;
 use super::{Arrived, Bundles, Copier, FlowError, HostBlock, Step};
 use crate::device::{Device, DeviceError, DeviceMemory as _, InUse, PieceTable as _};
@@ -52,6 +53,11 @@ impl<D: Device> Stage<D> {
         self.staging.bytes() >= block
     }
 
+    /// Returns the event of everything submitted on the queue.
+    pub(super) fn mark(&self, device: &D) -> Result<D::Event, DeviceError> {
+        device.mark(&self.queue)
+    }
+
     /// Begins kernel and copy, in the order of the direction: of the table's first `count` pieces, and of the staging area from byte `at`
     /// on. Returns the event of the second; after an error that of the first, if it is pending.
     ///
@@ -84,6 +90,18 @@ impl<D: Device> Stage<D> {
     }
 }
 
+impl<D: Device> Left<D> for Stage<D> {
+    fn release(self: Box<Self>, copier: &Copier<D>) {
+        copier.put_stage(*self, Rest::Idle);
+    }
+}
+
+impl<D: Device, B: HostBlock> Left<D> for Used<D, B> {
+    fn release(self: Box<Self>, copier: &Copier<D>) {
+        copier.put_stage(self.stage, Rest::Idle);
+    }
+}
+
 impl<D: Device, B: HostBlock> Pipeline<D, B> {
     /// Makes a pipeline with stages for blocks of up to `block` bytes, on which work begins when `after` is over.
     pub(super) fn new(
@@ -92,15 +110,14 @@ impl<D: Device, B: HostBlock> Pipeline<D, B> {
         block: usize,
         after: Option<&D::Event>,
     ) -> Result<Self, DeviceError> {
-        let mut stages = Vec::new();
+        let mut going = Going::new(copier, Vec::new(), after, Copier::put_stage);
         for _ in 0..copier.in_flight() {
             let stage = copier.take_stage(block.max(1))?;
-            if let Some(after) = after {
-                copier.device().order(&stage.queue, after)?;
-            }
-            stages.push(stage);
+            let ordered = after.map_or(Ok(()), |after| copier.device().order(&stage.queue, after));
+            going.idle.push(stage);
+            ordered?;
         }
-        Ok(Self { going: Going::new(copier, stages, after, Copier::put_stage), direction, messages: 0 })
+        Ok(Self { going, direction, messages: 0 })
     }
 
     /// The number of messages that have reached their places.
@@ -126,16 +143,16 @@ impl<D: Device, B: HostBlock> Pipeline<D, B> {
                 step = Step::Moved;
             }
             while !going.is_ending
-                && let Some(mut stage) = going.idle.pop()
+                && let Some(stage) = going.idle.last_mut()
             {
                 let mut pieces = Pieces::new(stage.table.pieces(), window.clone());
                 let arrived = bundles.poll_bundle(&mut pieces).map_err(FlowError::Link)?;
                 let Arrived::Block(block) = arrived else {
-                    going.idle.push(stage);
                     going.is_ending = matches!(arrived, Arrived::End);
                     break;
                 };
                 let listed = pieces.finish()?;
+                let Some(stage) = going.idle.pop() else { break };
                 begin(going, *direction, Used { stage, block, memory: Arc::clone(memory) }, listed)?;
                 step = Step::Moved;
             }
@@ -155,16 +172,20 @@ fn begin<D: Device, B: HostBlock>(
         going.push_ready(used, messages);
         return Ok(());
     };
-    let place = part_of(used.block.place(), &span)?;
-    // SAFETY: `InUse` holds block (`HostBlock`), memory and stage until the last event is over, and the host writes a stage's table
-    // only when the stage is idle. The place lies in the block.
-    let run = unsafe { used.stage.run(going.device(), direction, (count, span.start), place, &used.memory) };
+    let place = part_of(used.block.place(), &span).map_err(|e| (e, None));
+    let run = place.and_then(|place| {
+        // SAFETY: `InUse` holds block (`HostBlock`), memory and stage until the last event is over, and the host writes a stage's table
+        // only when the stage is idle. The place lies in the block.
+        unsafe { used.stage.run(going.device(), direction, (count, span.start), place, &used.memory) }
+    });
     match run {
         Ok(event) => going.push(event, used, messages),
-        Err((e, pending)) => {
-            if let Some(pending) = pending {
-                going.copier().leave(InUse::new(pending, used));
-            }
+        Err((e, Some(pending))) => {
+            going.copier().leave(InUse::new(pending, used));
+            return Err(e);
+        }
+        Err((e, None)) => {
+            going.idle.push(used.stage);
             return Err(e);
         }
     }

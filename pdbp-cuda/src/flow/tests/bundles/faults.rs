@@ -99,6 +99,44 @@ fn slice_and_buffer_come_back_only_when_no_kernel_touches_them_any_more() {
     rig.check_quiet();
 }
 
+/// Freeing memory of a device may wait for all its work. The staging areas serve later flows instead.
+#[test]
+fn a_flow_that_ends_before_the_work_that_it_waits_for_frees_nothing() {
+    for end in [
+        "is given up",
+        "has nothing to send",
+        "has no link",
+        "is refused",
+        "is given up, and so are its copies",
+    ] {
+        let mut rig = FEW.rig();
+        (rig.into, rig.out) = (None, None);
+        let [device, _] = &rig.devices;
+        let late = device.work(Duration::from_secs(1));
+        let (source, dest) = [0; 2].map(|_| Buffer::new(device, FEW.source_bytes()).unwrap()).into();
+        let mut out = Gather::new(&rig.copiers[0], source.into_slice(), FEW.block, Some(&late)).unwrap();
+        let before = device.memories();
+        let left = if end == "has nothing to send" { Vec::new() } else { FEW.pieces() };
+        match end {
+            "has no link" => rig.link.break_after(0),
+            "is refused" => device.plan(Fault::Refused(0)),
+            _ => {}
+        }
+        if end != "is given up" {
+            let _ = out.poll(&mut Packer::new(&rig.link, left));
+        }
+        let source = out.into_slice();
+        assert_eq!(device.memories(), before, "a flow that {end}");
+        assert!(rig.clock.now() < Duration::from_secs(1));
+        rig.clock.advance_to(Duration::from_secs(2));
+        assert_eq!((rig.copiers[0].reap(), device.memories()), (0, before), "after a flow that {end}");
+        let into = Scatter::<_, Block>::new(&rig.copiers[0], dest, FEW.block, None).unwrap();
+        assert_eq!(device.memories(), before, "a flow after one that {end}");
+        drop((source, into));
+        rig.check_quiet();
+    }
+}
+
 /// What cannot be released is neither freed nor given back.
 #[test]
 fn a_copier_dropped_under_pending_kernels_keeps_their_blocks_for_good() {
