@@ -282,6 +282,8 @@ pub struct Follower {
     /// Why a live source is not decoded; reported once.
     refused: Option<String>,
     crashes: Crashes,
+    /// How the last of the decoders crashed, if that has not been reported.
+    last_crash: Option<String>,
 }
 
 impl core::fmt::Debug for Follower {
@@ -293,14 +295,19 @@ impl core::fmt::Debug for Follower {
 impl Follower {
     /// Starts at `entry`.
     pub fn new(codec: Codec, entry: &EntryPoint) -> Self {
+        Self::at(codec, entry.picture as usize)
+    }
+
+    fn at(codec: Codec, next: usize) -> Self {
         Self {
             codec,
             decoder: None,
-            next: entry.picture as usize,
+            next,
             inside: VecDeque::new(),
             ready: VecDeque::new(),
             refused: None,
             crashes: Crashes::default(),
+            last_crash: None,
         }
     }
 
@@ -309,15 +316,7 @@ impl Follower {
         let clip = streams.clip(stream)?;
         if let Some(source) = clip.source() {
             source.start();
-            return Some(Self {
-                codec,
-                decoder: None,
-                next: 0,
-                inside: VecDeque::new(),
-                ready: VecDeque::new(),
-                refused: None,
-                crashes: Crashes::default(),
-            });
+            return Some(Self::at(codec, 0));
         }
         Some(Self::new(codec, streams.entry(stream, 0)?.1))
     }
@@ -434,9 +433,12 @@ impl Follower {
         let drained = decoder.drain(&mut |yuv| {
             ready.extend(inside.pop_front().map(|number| reel::copy(number, yuv)));
         });
-        // The reason for giving it up is reported.
-        if drained.is_err() && decoder.fault() == Fault::Process {
-            self.crashes.add();
+        // The reason for giving it up is reported, and only the last crash besides.
+        if let Err(reason) = drained
+            && decoder.fault() == Fault::Process
+            && self.crashes.add()
+        {
+            self.last_crash = Some(reason);
         }
     }
 
@@ -453,7 +455,11 @@ impl Follower {
         let mut decoder = match self.decoder.take() {
             Some(decoder) => decoder,
             // A stream that crashes its decoder repeatedly must not occupy it.
-            None if self.crashes.are_too_many() => return Ok(None),
+            None if self.crashes.are_too_many() => {
+                let last = self.last_crash.take();
+                return last
+                    .map_or(Ok(None), |reason| Err(DecodeError::Crashed { picture, reason, is_last: true }));
+            }
             None => {
                 self.inside.clear();
                 self.codec.decoder(standard, self.crashes.tenancy())?

@@ -166,6 +166,37 @@ fn pictures_that_come_out_together_are_handed_out_one_by_one() {
     assert_eq!((steps, follower.next), (expected.to_vec(), 7));
 }
 
+/// Crashes as it is asked for the pictures inside.
+struct Dying;
+
+impl Decoder for Dying {
+    fn decode(&mut self, _: &[u8], _: &[Range<usize>], _: &mut decoder::Take<'_>) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn drain(&mut self, _: &mut decoder::Take<'_>) -> Result<(), String> {
+        Err("its process crashed".into())
+    }
+
+    fn fault(&self) -> decoder::Fault {
+        decoder::Fault::Process
+    }
+}
+
+/// Such a stream was given up without a word.
+#[test]
+fn the_last_crash_is_reported_also_if_it_came_when_the_decoder_was_retired() {
+    let clip = Clip::new("qcif", BUNDLED[0].data).unwrap();
+    let mut follower = Follower::new(Codec::default(), &clip.index().entries[0]);
+    for _ in 0..MOST_CRASHES {
+        follower.decoder = Some(Box::new(Dying));
+        follower.retire();
+    }
+    let last = follower.step(&clip, |_, _| ()).unwrap_err().to_string();
+    assert!(last.contains("its process crashed at picture 0") && last.contains("given up"), "{last}");
+    assert!((0..5).all(|_| follower.step(&clip, |_, _| ()).unwrap().is_none()), "it is reported once");
+}
+
 /// The last ones before each gap were lost, without a word.
 #[test]
 fn pictures_inside_a_decoder_outlive_a_gap_of_a_live_source() {
