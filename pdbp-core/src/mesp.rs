@@ -40,6 +40,8 @@ pub enum Control {
         generation: u32,
         /// The node that everyone is waiting for.
         node: NodeId,
+        /// Whether it has ended, so that it will not arrive any more.
+        ended: bool,
     },
     /// In an open cluster: a newly admitted node asks for the last completed barrier; [`Released`](Self::Released) answers.
     BarrierRequest,
@@ -160,9 +162,10 @@ impl Control {
                 wire.a = (*limit).into();
                 wire.b = u64::from(dest.raw()).into();
             }
-            Self::Lost { generation, node } => {
+            Self::Lost { generation, node, ended } => {
                 wire.number = (*generation).into();
                 wire.open = u32::from(node.raw()).into();
+                wire.a = u64::from(*ended).into();
             }
             Self::Probe | Self::Welcome | Self::BarrierRequest => {}
         }
@@ -200,7 +203,10 @@ impl Control {
                 limit: wire.a.get(),
             },
             11 => Self::BarrierRequest,
-            12 => Self::Lost { generation: number, node: NodeId::new(u16::try_from(wire.open.get()).ok()?)? },
+            12 => {
+                let node = NodeId::new(u16::try_from(wire.open.get()).ok()?)?;
+                Self::Lost { generation: number, node, ended: wire.a.get() != 0 }
+            }
             _ => return None,
         })
     }
@@ -228,7 +234,10 @@ mod tests {
                 Control::Room { to, number, dest, limit: delivered }
             }
             9 => Control::BarrierRequest,
-            10 => Control::Lost { generation: number, node: NodeId::new(open as u16 & 0xFFF7).unwrap() },
+            10 => {
+                let node = NodeId::new(open as u16 & 0xFFF7).unwrap();
+                Control::Lost { generation: number, node, ended: sent % 2 == 1 }
+            }
             7 => Control::StreamAnswer { group: open as u16, number, taken: sent % 2 == 1 },
             _ => Control::Welcome,
         })

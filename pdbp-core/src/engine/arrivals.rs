@@ -292,7 +292,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.wake_agreement();
         if was_up {
             self.close_link(id, pipes);
-        } else if !was_down {
+        } else if was_down {
+            self.on_link_lost();
+        } else {
             // Nothing was queued for the peer, but data from it may have arrived before it was welcomed here.
             self.stop_streams(id, pipes);
             self.reserve_space(id);

@@ -18,10 +18,20 @@ pub(super) struct Barrier {
     passed: u32,
     /// Whether only members are waited for, rather than all nodes.
     open: bool,
-    /// A barrier that will not complete, as last reported by the primary, and the failed node that everyone is waiting for.
-    lost: Option<(u32, NodeId)>,
+    /// What the primary has last reported of a barrier that will not complete.
+    lost: Option<Lost>,
     /// Whether this node, admitted at a time when others may already have passed barriers, does not know which comes next.
     unknown: bool,
+}
+
+/// A barrier that everyone waits at in vain.
+#[derive(Clone, Copy, Debug)]
+struct Lost {
+    generation: u32,
+    /// The failed node that has not arrived.
+    node: NodeId,
+    /// Whether it has ended.
+    ended: bool,
 }
 
 impl Barrier {
@@ -101,30 +111,30 @@ impl Barrier {
                 link.queue_control(Control::Released { generation });
             }
         }
-        self.announce_lost(links);
     }
 
     /// Notes that, according to the primary, barrier `generation` will not complete.
-    pub(super) fn record_lost(&mut self, generation: u32, node: NodeId) {
-        self.lost = Some((generation, node));
+    pub(super) fn record_lost(&mut self, generation: u32, node: NodeId, ended: bool) {
+        self.lost = Some(Lost { generation, node, ended });
     }
 
     /// The failed node without which, according to the primary, no further barrier completes.
-    fn lost(&self) -> Option<NodeId> {
-        self.lost.filter(|(generation, _)| !self.has_passed(*generation)).map(|(_, node)| node)
+    fn lost(&self) -> Option<Lost> {
+        self.lost.filter(|lost| !self.has_passed(lost.generation))
     }
 
-    /// Primary: tells the nodes waiting at the next barrier which node failed before arriving there.
-    fn announce_lost(&self, links: &mut Links<'_>) {
+    /// Primary: tells the nodes waiting at the next barrier which node failed before arriving there, and whether it has ended.
+    fn announce_lost(&self, links: &mut Links<'_>, has_ended: impl Fn(&Link) -> bool) {
         if self.open {
             return;
         }
         let waits = |link: &Link| self.lead(link.arrived) > 0;
-        let lost = links.iter().find(|link| !link.is_up() && !waits(link)).map(|link| link.peer);
-        let Some(node) = lost else { return };
+        let lost = || links.iter().filter(|link| !link.is_up() && !waits(link));
+        let Some(first) = lost().find(|link| has_ended(link)).or_else(|| lost().next()) else { return };
+        let (node, ended) = (first.peer, has_ended(first));
         let (generation, own) = (self.passed.wrapping_add(1), links.own);
         for link in links.iter_mut().filter(|link| link.id != own && waits(link)) {
-            link.queue_control(Control::Lost { generation, node });
+            link.queue_control(Control::Lost { generation, node, ended });
         }
     }
 
@@ -155,18 +165,23 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.barrier.has_passed(generation)
     }
 
-    /// If this node is the primary, returns a node that [has ended](Self::has_ended) before it arrived at barrier `generation`, which therefore
-    /// never completes. In an open cluster there is none.
+    /// Returns a node that [has ended](Self::has_ended) before it arrived at barrier `generation`, which therefore never completes. The primary
+    /// knows, and tells the nodes that wait. In an open cluster there is none.
     pub fn barrier_lost(&self, generation: u32) -> Option<NodeId> {
-        let knows = self.is_master() && !self.barrier.open && !self.barrier_passed(generation);
-        self.barrier_missing(generation).filter(|_| knows).find(|node| self.has_ended(*node))
+        if self.barrier.open || self.barrier_passed(generation) {
+            return None;
+        }
+        match self.is_master() {
+            true => self.barrier_missing(generation).find(|node| self.has_ended(*node)),
+            false => self.barrier.lost().filter(|lost| lost.ended).map(|lost| lost.node),
+        }
     }
 
     /// Returns the nodes that have not arrived at barrier `generation`, to this node's knowledge. The primary knows all of them.
     /// Other nodes name a failed node, or else the primary or, if there is none, the masters that could become it.
     pub fn barrier_missing(&self, generation: u32) -> impl Iterator<Item = NodeId> {
         let (me, master) = (self.config.node, self.master());
-        let lost = self.barrier.lost().filter(|node| self.has_failed(*node));
+        let lost = self.barrier.lost().map(|lost| lost.node).filter(|node| self.has_failed(*node));
         (0..usize::from(self.config.nodes)).map(NodeId::from_index).filter(move |n| match master {
             Some(master) if master == me => {
                 let arrived = self.links.to(*n).map_or(0, |link| link.arrived);
@@ -184,6 +199,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             Some(master) if master == me => {
                 let own = self.links.own;
                 self.barrier.record_arrival(&mut self.links, own, generation);
+                self.announce_lost();
             }
             Some(master) => self.queue_control(self.links.id(master), Control::Arrived { generation }),
             // The next primary will be told.
@@ -191,11 +207,17 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Handles the failure of a link, which may lead to the node that all others wait for.
+    /// Handles the failure of a link, which may lead to the node that all others wait for, or the news that its peer has ended.
     pub(super) fn on_link_lost(&mut self) {
         if self.is_master() {
-            self.barrier.announce_lost(&mut self.links);
+            self.announce_lost();
         }
+    }
+
+    /// Primary: tells the nodes that wait in vain.
+    pub(super) fn announce_lost(&mut self) {
+        let Self { barrier, links, transport, .. } = self;
+        barrier.announce_lost(links, |link| link.state.is_down() && transport.has_ended(link.peer));
     }
 
     /// Handles the arrival or departure of a node. In an open cluster, its earlier arrivals no longer count, and it may be the

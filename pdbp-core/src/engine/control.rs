@@ -250,10 +250,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         match message {
             Control::Arrived { generation } if is_master => {
                 self.barrier.record_arrival(&mut self.links, id, generation);
+                self.announce_lost();
             }
             Control::BarrierRequest if is_master => self.on_barrier_request(id),
             Control::Released { generation } if of_master => self.on_released(generation),
-            Control::Lost { generation, node } if of_master => self.barrier.record_lost(generation, node),
+            Control::Lost { generation, node, ended } if of_master => {
+                self.barrier.record_lost(generation, node, ended);
+            }
             Control::QuietRequest { number } if is_master => self.termination.on_request(link, number),
             // A node that has long not heard from its primary answers too: it will not be asked again.
             Control::CountRequest { wave } if primary.is_none_or(|node| node == from) => {

@@ -295,9 +295,8 @@ impl Node {
     /// barrier completes once a node has left, or failed for good.
     ///
     /// # Errors
-    /// [`WaitError::PeerFailed`], without waiting any longer, at the primary master if a node has ended before it arrived; other nodes cannot be
-    /// certain, and wait. [`WaitError::Timeout`] names the nodes that, to this node's knowledge, have not arrived;
-    /// [`WaitError::Interrupted`].
+    /// [`WaitError::PeerFailed`], without waiting any longer, if a node has ended before it arrived and there is a primary master to say so.
+    /// [`WaitError::Timeout`] names the nodes that, to this node's knowledge, have not arrived; [`WaitError::Interrupted`].
     pub fn barrier(&self, timeout: Duration) -> Result<(), WaitError> {
         let began = Instant::now();
         let generation = self.arrive(timeout)?;

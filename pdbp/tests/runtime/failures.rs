@@ -1,4 +1,5 @@
 use std::io::Write;
+use std::thread;
 use std::time::Duration;
 
 use pdbp::{Event, Interest, Node, Progress, RecvError, SendError, WaitError};
@@ -142,16 +143,33 @@ fn a_panic_in_one_node_ends_what_the_others_wait_for_and_is_the_one_that_is_pass
     }
 }
 
-/// The primary knows at once, and another master once it is primary in its place.
+/// Nor does it where the primary, which tells the others, has gone: another master is primary then.
 #[test]
 fn a_barrier_does_not_wait_for_a_node_that_has_gone() {
-    for cluster in clusters(3) {
+    for cluster in clusters(4) {
         assert_eq!(cluster.node(0).unwrap().settings().masters, 2);
         let mut nodes = cluster.into_nodes();
         let gone = nodes.pop().unwrap().id();
-        assert_eq!(nodes.remove(0).barrier(SOON), Err(WaitError::PeerFailed(gone)));
-        let ended = nodes.remove(0).barrier(SOON);
-        assert!(matches!(ended, Err(WaitError::PeerFailed(_))), "{ended:?}");
+        let wait = |node: &Node| node.barrier(SOON).unwrap_err();
+        thread::scope(|scope| {
+            let others: Vec<_> =
+                nodes.drain(1..).map(|node| scope.spawn(move || (wait(&node), node))).collect();
+            while !others.iter().all(|other| other.is_finished()) {
+                nodes[0].poll();
+                thread::yield_now();
+            }
+            for other in others {
+                let (error, node) = other.join().unwrap();
+                assert_eq!(error, WaitError::PeerFailed(gone));
+                nodes.push(node);
+            }
+        });
+        assert_eq!(wait(&nodes[0]), WaitError::PeerFailed(gone));
+        drop(nodes.remove(0));
+        for node in nodes {
+            let error = wait(&node);
+            assert!(matches!(error, WaitError::PeerFailed(_)), "{error:?}");
+        }
     }
 }
 

@@ -73,6 +73,17 @@ impl Cluster {
             );
             (host.quiet, host.quiets) = (None, host.quiets + 1);
         }
+        let lost = host.barrier.and_then(|barrier| Some((barrier, host.engine.barrier_lost(barrier)?)));
+        if let Some((barrier, lost)) = lost.filter(|_| sure) {
+            assert!(dead.contains(&lost.index()), "{lost} may still arrive");
+            // If a primary has died, some may have heard from it what the next one has not.
+            let is_one_primary = dead.iter().all(|node| *node >= usize::from(setup.masters()));
+            let has_passed = |host: &Host| host.engine.barrier_passed(barrier);
+            assert!(
+                !is_one_primary || !self.hosts.iter().flatten().any(has_passed),
+                "{barrier} has completed"
+            );
+        }
     }
 
     /// The nodes that are members to a host and its primary: quiescence concerns their messages.

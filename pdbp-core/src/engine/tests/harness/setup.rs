@@ -153,7 +153,7 @@ impl Setup {
         self.control.max(self.rows(i) - 1)
     }
 
-    fn masters(&self) -> u16 {
+    pub(super) fn masters(&self) -> u16 {
         match self.routing {
             _ if self.open => self.voters,
             // The fewer nodes have links to all, the more messages are relayed.
