@@ -87,11 +87,7 @@ impl CommonLanes {
             submit(outbox, engine, hop.dest());
             return None;
         }
-        if self.oldest.record(now)
-            && let Some(bell) = shared.flushing_bell()
-        {
-            bell.ring();
-        }
+        self.record_open(shared, now);
         let sent = outbox.send_anew(engine, now, hop, outgoing);
         if sent.is_ok() {
             (row.is_mixed, row.unmixed) = (false, unmixed);
@@ -100,9 +96,19 @@ impl CommonLanes {
         Some(sent)
     }
 
+    /// Notes that a block is opened, and wakes the thread that flushes it if it was not waiting for one.
+    fn record_open(&self, shared: &Shared, now: Time) {
+        if self.oldest.record(now)
+            && let Some(bell) = shared.flushing_bell()
+        {
+            bell.ring();
+        }
+    }
+
     /// Whether a message of `short` bytes to the node has room in the common block, or in a new one. `None` as for [`send`](Self::send).
     pub(crate) fn has_room(
         &self,
+        shared: &Shared,
         engine: &mut NodeEngine,
         now: Time,
         node: NodeId,
@@ -117,7 +123,7 @@ impl CommonLanes {
         submit(outbox, engine, node);
         Some(match engine.open(node) {
             Ok(block) => {
-                self.oldest.record(now);
+                self.record_open(shared, now);
                 (row.last, row.is_mixed) = (None, false);
                 outbox.put(lane, block, now).is_none()
             }

@@ -38,7 +38,9 @@ impl<S: Share> Part<S> {
             leader.is_another(self.id.local(), Instant::now)
         };
         if is_led {
-            self.in_common.set(false);
+            if self.in_common.take() {
+                self.has_left_packed.set(true);
+            }
             if self.lanes.are_open() {
                 let mut engine = shared.engine();
                 let flushed = self.lanes.flush(&mut engine);

@@ -91,6 +91,8 @@ pub struct Part<S: Share = Local> {
     lanes: Lanes,
     /// Whether this part has packed into the node's common lanes since it last flushed.
     in_common: Cell<bool>,
+    /// Whether it has left such messages to the task that polls for all.
+    has_left_packed: Cell<bool>,
     known: KnownTargets,
     /// Access it through [`Part::inbox`].
     inbox: RefCell<Inbox<S>>,
@@ -237,6 +239,7 @@ impl<S: Share> Part<S> {
             name: name.to_owned(),
             lanes,
             in_common: Cell::new(false),
+            has_left_packed: Cell::new(false),
             known: KnownTargets::default(),
             inbox: RefCell::new(inbox::inbox(&shared.settings)),
             train: Train::default(),
@@ -428,7 +431,7 @@ impl<S: Share> Drop for Part<S> {
         {
             let mut engine = shared.engine();
             engine.leave_superstep(self.id);
-            self.flush_lanes(&mut engine);
+            self.flush_packed(&mut engine);
             if let Some(pipe) = self.pipe.take() {
                 // Bound until now, so this cannot be a second release.
                 let _ = engine.release_pipe(pipe);

@@ -19,7 +19,7 @@ impl<S: Share> Part<S> {
         receive: Option<&mut (dyn FnMut(Message<S>) + '_)>,
         attempt: impl FnMut(&mut NodeEngine, Time) -> Result<R, outbox::SendError>,
     ) -> Result<R, SendError> {
-        if self.in_common.get()
+        if (self.in_common.get() || self.has_left_packed.get())
             && let Some(common) = self.shared().common.get()
         {
             common.submit(&mut self.shared().engine(), node);
@@ -132,7 +132,7 @@ impl<S: Share> Part<S> {
         let shared = self.shared();
         let common = shared.common.get();
         if let Some(has_room) =
-            common.and_then(|c| c.has_room(&mut shared.engine(), shared.now(), node, SHORT))
+            common.and_then(|c| c.has_room(shared, &mut shared.engine(), shared.now(), node, SHORT))
         {
             if has_room {
                 self.retry_now(node);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::Cluster;
+use crate::{Cluster, Progress};
 
 /// The master accepts the part when nobody waits for that any more.
 #[test]
@@ -30,4 +30,41 @@ fn registering_takes_no_longer_than_it_may() {
     let late = Part::<Local>::register_within(&node, "part", PartKind::Cpu, briefly).unwrap_err();
     assert!(matches!(&late, RegisterError::Timeout(late) if late.waited == briefly), "{late:?}");
     drop(silent);
+}
+
+/// What a task has left in the block that all share, for the task that polls for all, still goes first, and when the part flushes.
+#[test]
+fn what_is_left_to_another_task_is_overtaken_by_nothing() {
+    let cluster = Cluster::builder().nodes(2).progress(Progress::Host).start().unwrap();
+    let [node, other] = [0, 1].map(|n| cluster.node(n).unwrap());
+    let [part, leader] = ["part", "leader"].map(|name| node.register(name, PartKind::Cpu).unwrap());
+    let to = other.register("to", PartKind::Cpu).unwrap();
+    let received = |number: usize| {
+        for _ in 0..100 {
+            node.poll();
+            other.poll();
+        }
+        let got: Vec<Vec<u8>> = (0..number).map_while(|_| to.try_recv()).map(|got| got.to_vec()).collect();
+        got
+    };
+    let leave = |message: &[u8]| {
+        node.shared.begin_common(&node.shared.engine(), other.id());
+        node.shared.task_leader.lead(leader.id().local(), Instant::now() + Duration::from_secs(3600));
+        part.send(to.id(), message).unwrap();
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(part.poll_recv(&mut context).is_pending());
+        assert!(part.has_left_packed.get());
+    };
+    leave(b"first");
+    let mut loan = part.sender(to.id()).loan(6).unwrap();
+    loan.copy_from_slice(b"second");
+    loan.send();
+    part.flush();
+    assert_eq!(received(2), [b"first".to_vec(), b"second".to_vec()]);
+    leave(b"third");
+    part.flush();
+    assert_eq!(received(1), [b"third"]);
+    leave(b"last");
+    drop(part);
+    assert_eq!(received(1), [b"last"]);
 }

@@ -76,7 +76,7 @@ impl<S: Share> Part<S> {
     /// leaves only after the loan has ended.
     pub fn flush(&self) {
         let mut engine = self.shared().engine();
-        let flushed = self.flush_lanes(&mut engine);
+        let flushed = self.flush_packed(&mut engine);
         // A part that receives between flushes polls as it receives; that does everything but send its blocks.
         let polled = self.polled.replace(false);
         if flushed > 0 && !(polled && self.shared().sends_without_poll(&engine)) {
@@ -88,7 +88,7 @@ impl<S: Share> Part<S> {
     /// As [`flush`](Self::flush), for callers that poll themselves or need no poll now: on a link between hosts, a poll takes as long as a
     /// send.
     pub(crate) fn flush_only(&self) {
-        self.flush_lanes(&mut self.shared().engine());
+        self.flush_packed(&mut self.shared().engine());
     }
 
     /// Submits the open blocks of all parts of this node if they are all that fills the row to `node`: nothing is in flight there, so no
@@ -105,6 +105,14 @@ impl<S: Share> Part<S> {
             shared.begin_common(engine, node);
         }
         others + self.lanes.flush(engine) > 0
+    }
+
+    /// As [`flush_lanes`](Self::flush_lanes), with what was left to another task, which need not have submitted it yet.
+    pub(super) fn flush_packed(&self, engine: &mut NodeEngine) -> u32 {
+        if self.has_left_packed.take() {
+            self.in_common.set(true);
+        }
+        self.flush_lanes(engine)
     }
 
     /// Submits what this part has packed, alone or together with others. Returns how many blocks.
