@@ -167,6 +167,7 @@ impl<S: Share> Part<S> {
                 waiter.pause(&self.node, &[pipe])?;
             } else {
                 self.flush();
+                waiter.made_progress(&self.node)?;
             }
         }
     }

@@ -190,3 +190,30 @@ fn a_superstep_reports_an_interrupt_in_the_call_that_it_ends() {
         assert_eq!(a.advance(true), Ok(true), "nobody has interrupted this one");
     }
 }
+
+/// Messages come faster than they are read, so that the part never pauses.
+#[test]
+fn a_part_that_is_never_quiet_gives_up_in_time_or_when_it_is_interrupted() {
+    for is_interrupted in [false, true] {
+        let cluster = small(2, Progress::Inline);
+        let (a, b) = pair(&cluster);
+        // This one is not sent, so the first looks find nothing, and there is no quiet.
+        b.send(b.id(), b"unsent").unwrap();
+        let mut rounds = 0;
+        let mut again = |_| {
+            rounds += 1;
+            if is_interrupted && rounds == 10 {
+                a.node().interrupt();
+            }
+            if rounds < 3_000_000 {
+                a.send(a.id(), b"again").unwrap();
+            }
+        };
+        let wait = if is_interrupted { SOON } else { Duration::from_millis(50) };
+        a.send(a.id(), b"begin").unwrap();
+        let error = a.quiesce(wait, &mut again).unwrap_err();
+        assert_eq!(matches!(error, RecvError::Interrupted), is_interrupted, "{error}");
+        assert!(matches!(error, RecvError::Interrupted | RecvError::Timeout(_)), "{error}");
+        assert!(rounds < 3_000_000, "{rounds}");
+    }
+}

@@ -184,6 +184,8 @@ pub(crate) struct Waiter {
     crowded: bool,
     /// Pauses since there was something to do, not counting those after the thread began to sleep.
     rounds: u32,
+    /// Whether there was a pause since `is_over` was last called.
+    has_paused: bool,
     /// When it began to sleep between its polls.
     sleeping_since: Option<Instant>,
     processors: Processors,
@@ -229,6 +231,7 @@ impl Waiter {
             checks: 0,
             crowded: shared.crowded,
             rounds: 0,
+            has_paused: false,
             sleeping_since: None,
             processors: Processors::Free,
             polling: Duration::ZERO,
@@ -260,8 +263,9 @@ impl Waiter {
             return false;
         }
         // All but the first few pauses read the clock.
-        let (has_worked, timeout, clock) = (self.rounds == 0, self.timeout, self.clock());
-        let now = if has_worked { clock.read() } else { clock.now };
+        let is_read = std::mem::take(&mut self.has_paused) && self.rounds > 0;
+        let (timeout, clock) = (self.timeout, self.clock());
+        let now = if is_read { clock.now } else { clock.read() };
         now.duration_since(clock.started) >= timeout
     }
 
@@ -332,6 +336,7 @@ impl Waiter {
     }
 
     fn pause_on(&mut self, shared: &Arc<Shared>, sleep: impl FnOnce(&Shared, Duration) -> (bool, bool)) {
+        self.has_paused = true;
         if self.sleeping_since.is_some() {
             return self.sleep(shared, sleep);
         }
@@ -432,66 +437,4 @@ pub(super) fn sleep_until_event(shared: &Shared, nothing: impl Fn() -> bool, lef
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Cluster, PartKind, Progress};
-
-    #[test]
-    fn a_panic_of_who_polls_for_all_does_not_end_polling_for_all() {
-        let cluster = Cluster::builder().nodes(1).progress(Progress::Inline).start().unwrap();
-        let node = cluster.node(0).unwrap();
-        let shared = &node.shared;
-        let panics = || {
-            let _leader = shared.leader.lock();
-            panic!("as a waker of the program may");
-        };
-        assert!(thread::scope(|scope| scope.spawn(panics).join()).is_err());
-        assert!(sleep(shared, &[], Duration::ZERO).1);
-        assert!(sleep_until_event(shared, || true, Duration::ZERO).1);
-        assert!(!shared.delegate_to_leader(), "nobody leads");
-    }
-
-    /// This test is the progress thread: it leaves everything to the part, which computes between two calls.
-    #[test]
-    fn between_the_calls_of_a_superstep_the_progress_thread_is_on_duty() {
-        let cluster = Cluster::builder()
-            .nodes(2)
-            .progress(Progress::Inline)
-            .timeout(Duration::from_secs(60))
-            .start()
-            .unwrap();
-        let node = cluster.node(0).unwrap();
-        let part = node.register("part", PartKind::Cpu).unwrap();
-        node.shared.off_duty.store(true, Ordering::Relaxed);
-        let began = Instant::now();
-        while node.shared.off_duty.load(Ordering::Relaxed) {
-            assert!(part.advance(true).unwrap() && began.elapsed() < Duration::from_secs(60));
-        }
-    }
-
-    #[test]
-    fn who_waits_for_long_wakes_seldom() {
-        let cluster = Cluster::local(1).unwrap();
-        let node = cluster.node(0).unwrap();
-        let over = std::sync::atomic::AtomicBool::new(false);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                let part = node.register("part", PartKind::Cpu).unwrap();
-                while !over.load(Ordering::Relaxed) {
-                    assert!(part.recv_timeout(Duration::from_secs(60)).is_err());
-                }
-            });
-            // Each nap is two polls or three; before, there were 500 naps a second. In one of these periods the thread is asleep from
-            // the beginning.
-            let seldom = (0..50).any(|_| {
-                let before = node.shared.polls.load(Ordering::Relaxed);
-                thread::sleep(Duration::from_millis(500));
-                let polls = node.shared.polls.load(Ordering::Relaxed) - before;
-                (1..=125).contains(&polls)
-            });
-            over.store(true, Ordering::Relaxed);
-            node.interrupt();
-            assert!(seldom, "a part that waits never sleeps");
-        });
-    }
-}
+mod tests;
