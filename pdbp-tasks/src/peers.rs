@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::thread;
 use std::time::Duration;
 
-use pdbp::{Interest, Message, NodeId, Part, RecvError, SendError, Target};
+use pdbp::{Message, NodeId, Part, RecvError, SendError, Target};
 
 use crate::pool::Processor;
 use crate::wire::{self, Down, Up, pieces};
@@ -163,7 +163,7 @@ impl<'a> Peers<'a> {
     /// An error that ends all receiving. That nobody is left is none: others may join, and the pool has work of its own.
     pub(crate) fn wait(&self, time: Duration) -> Result<Option<Message>, RecvError> {
         let ready = match self.blocked() {
-            Some(target) => self.part.wait(Interest::Either(target), ROOM_WAIT).map(|_| None),
+            Some(target) => self.part.recv_or_room(target, ROOM_WAIT),
             None => self.part.recv_timeout(time).map(Some),
         };
         match ready {
