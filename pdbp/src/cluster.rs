@@ -205,8 +205,9 @@ impl Builder {
     }
 
     /// Starts this process's node of a cluster made of all processes of an MPI communicator, using a duplicate of it. For programs
-    /// that initialise and finalise MPI themselves. Collective: every process of the communicator must call it. Needs the feature
-    /// `mpi`; communicators of the crate `mpi` (rsmpi) need `mpi-linked`.
+    /// that initialise and finalise MPI themselves. Collective: every process of the communicator must call it, and processes that start
+    /// several clusters together start them in the same order, one after the other. Needs the feature `mpi`; communicators of the crate
+    /// `mpi` (rsmpi) need `mpi-linked`.
     ///
     /// With a progress thread, MPI must have been initialised with `MPI_THREAD_MULTIPLE`, since the program may call it at the same
     /// time; otherwise `MPI_THREAD_SERIALIZED` is enough.
