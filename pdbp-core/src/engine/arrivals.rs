@@ -292,13 +292,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.wake_agreement();
         if was_up {
             self.close_link(id, pipes);
-        } else if was_down {
-            self.on_link_lost();
         } else {
-            // Nothing was queued for the peer, but data from it may have arrived before it was welcomed here.
-            self.stop_streams(id, pipes);
-            self.reserve_space(id);
-            self.clear_control(id);
+            if !was_down {
+                // Nothing was queued for the peer, but data from it may have arrived before it was welcomed here.
+                self.stop_streams(id, pipes);
+                self.reserve_space(id);
+                self.clear_control(id);
+            }
+            self.on_link_lost();
         }
         self.vacate_unused(id);
     }
