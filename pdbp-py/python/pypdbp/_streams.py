@@ -72,14 +72,15 @@ class Writer(io.RawIOBase):
         """Sends the rest, and ends the stream. Raises Busy while another thread is in a call of the part; it can then be closed later."""
         if self._over:
             return
-        is_busy = False
+        is_over = True
         try:
             self._raw.finish()
         except Busy:
-            is_busy = True
+            # It may be that of a signal handler, which ran after the end had begun.
+            is_over = self._raw.is_over()
             raise
         finally:
-            if not is_busy:
+            if is_over:
                 self._over = True
                 super().close()
 

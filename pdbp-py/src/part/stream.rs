@@ -1,6 +1,7 @@
 //! The two ends of a stream, as `pypdbp._streams` wraps them into files.
 
 use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use pdbp::SendError;
@@ -17,12 +18,14 @@ pub(crate) struct RawWriter {
     cell: PartHandle,
     key: u64,
     to: pdbp::Target,
+    /// Whether its end has begun.
+    is_over: AtomicBool,
 }
 
 impl RawWriter {
     pub(crate) fn open(cell: &PartHandle, py: Python<'_>, to: pdbp::Target) -> PyResult<Self> {
         let key = cell.with(py, |held| held.open(to))?;
-        Ok(Self { cell: cell.clone(), key, to })
+        Ok(Self { cell: cell.clone(), key, to, is_over: AtomicBool::new(false) })
     }
 }
 
@@ -77,7 +80,15 @@ impl RawWriter {
 
     /// Sends what was written, and ends the stream.
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
-        self.cell.wait(py, |held| held.finish(self.key))
+        self.cell.wait(py, |held| {
+            self.is_over.store(true, Ordering::Relaxed);
+            held.finish(self.key)
+        })
+    }
+
+    /// Whether `finish` has begun: it has not while it only meets another thread in the part.
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
     }
 
     /// Gives up the stream: its reader gets an error after what was sent.
