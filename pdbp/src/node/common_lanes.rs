@@ -146,8 +146,8 @@ impl CommonLanes {
         self.oldest.flush(&mut self.lanes().outbox, engine, due)
     }
 
-    /// When the oldest block was opened, or earlier.
-    pub(super) fn oldest(&self) -> Option<Time> {
+    /// When the oldest block was opened, or earlier; `None` if there is none.
+    pub(crate) fn oldest(&self) -> Option<Time> {
         self.oldest.time()
     }
 }

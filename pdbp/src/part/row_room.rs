@@ -23,6 +23,9 @@ impl<S: Share> Part<S> {
             && let Some(common) = self.shared().common.get()
         {
             common.submit(&mut self.shared().engine(), node);
+            if common.oldest().is_none() {
+                self.has_left_packed.set(false);
+            }
         }
         self.await_room((node, bytes), patience, receive, attempt)
     }

@@ -28,6 +28,9 @@ impl From<SuperstepError> for RecvError {
     }
 }
 
+/// Messages that are received between two looks whether a wait is over.
+const SERVED: usize = 64;
+
 impl<S: Share> Part<S> {
     /// Drives a loop in which one part of each node sends and receives: `while part.advance(done)? { … }`. `done` means that this part has
     /// nothing more to send on its own initiative. The loop ends on all nodes once all parts are done and have received everything that was
@@ -144,7 +147,8 @@ impl<S: Share> Part<S> {
         let mut waiter = Waiter::new(timeout, self.shared());
         loop {
             let mut worked = self.poll();
-            while let Some(message) = self.try_recv() {
+            // Some only, since others may send faster than this part receives.
+            for message in std::iter::from_fn(|| self.try_recv()).take(SERVED) {
                 waiter.stop_leading();
                 receive(message);
                 worked += 1;

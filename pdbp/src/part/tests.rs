@@ -35,7 +35,12 @@ fn registering_takes_no_longer_than_it_may() {
 /// What a task has left in the block that all share, for the task that polls for all, still goes first, and when the part flushes.
 #[test]
 fn what_is_left_to_another_task_is_overtaken_by_nothing() {
-    let cluster = Cluster::builder().nodes(2).progress(Progress::Host).start().unwrap();
+    let cluster = Cluster::builder()
+        .nodes(2)
+        .progress(Progress::Host)
+        .set("flush_after_us", "10000000")
+        .start()
+        .unwrap();
     let [node, other] = [0, 1].map(|n| cluster.node(n).unwrap());
     let [part, leader] = ["part", "leader"].map(|name| node.register(name, PartKind::Cpu).unwrap());
     let to = other.register("to", PartKind::Cpu).unwrap();

@@ -194,7 +194,7 @@ fn a_superstep_reports_an_interrupt_in_the_call_that_it_ends() {
 /// Messages come faster than they are read, so that the part never pauses.
 #[test]
 fn a_part_that_is_never_quiet_gives_up_in_time_or_when_it_is_interrupted() {
-    for is_interrupted in [false, true] {
+    for (is_interrupted, is_flushed) in [(false, false), (false, true), (true, false), (true, true)] {
         let cluster = small(2, Progress::Inline);
         let (a, b) = pair(&cluster);
         // This one is not sent, so the first looks find nothing, and there is no quiet.
@@ -207,6 +207,9 @@ fn a_part_that_is_never_quiet_gives_up_in_time_or_when_it_is_interrupted() {
             }
             if rounds < 3_000_000 {
                 a.send(a.id(), b"again").unwrap();
+            }
+            if is_flushed {
+                a.flush();
             }
         };
         let wait = if is_interrupted { SOON } else { Duration::from_millis(50) };

@@ -283,7 +283,8 @@ impl Waiter {
         self.check_node_interrupts(&node.shared, &node.seen)
     }
 
-    fn reset(&mut self) {
+    /// Starts again with short pauses.
+    pub(crate) fn reset(&mut self) {
         self.rounds = 0;
         self.sleeping_since = None;
     }

@@ -319,16 +319,15 @@ fn wait<S: Steps>(
     timeout: Duration,
 ) -> Result<(), FlowError<S::Error>> {
     let mut waiter = Waiter::new(timeout, part.shared());
-    let mut waited = Ok(());
     let failed = |failure: WaitFailure| FlowError::Link(failure.into());
     loop {
         match steps.step()? {
             Step::Done => return Ok(()),
-            Step::Moved => waited = waited.and(waiter.made_progress(&part.node)),
+            // No interrupt is taken here: the next step may be the last, and the next call that waits gets it.
+            Step::Moved => waiter.reset(),
             // The next step reports a failure.
             Step::Idle if steps.wait_for_copy() != Ok(false) => {}
             Step::Idle => {
-                std::mem::replace(&mut waited, Ok(())).map_err(failed)?;
                 let waited = if waiter.is_over() {
                     let (peers, missing) = steps.missing();
                     Err(waiter.failure(peers, missing))
