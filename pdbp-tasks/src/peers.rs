@@ -1,7 +1,7 @@
 //! The peers of a pool, as its part reaches them. Sending never waits: a message that finds no room stays in the outbox of its peer, which is
 //! never sent more than it has asked for. A peer that keeps asking without reading the answers is refused. Partial messages of all peers are
-//! bounded together: beyond that the node with the most bytes of them is refused. No state is kept for peers with an empty outbox and no partial
-//! message, however many there have been.
+//! bounded together, see [`Limits::unfinished_bytes`](crate::Limits::unfinished_bytes). No state is kept for peers with an empty outbox and no
+//! partial message, however many there have been.
 
 use std::collections::{HashMap, VecDeque};
 use std::thread;
@@ -14,9 +14,6 @@ use crate::wire::{self, Down, Up, pieces};
 
 /// Bytes of unread answers beyond which a peer that asks again is refused, or not answered.
 pub(crate) const UNREAD: usize = 64 << 20;
-
-/// Bytes of memory that all partial messages may take.
-const PARTIAL: usize = 4 << 30;
 
 /// The most refused parts of a node that are told so: as many as it has without a name at a time.
 const TOLD: usize = 1 << 14;
@@ -37,9 +34,9 @@ impl Peer {
         self.partial.is_empty() && self.outbox.is_empty()
     }
 
-    /// Bytes that its partial message takes, if it has one.
+    /// Bytes that its partial message counts, if it has one.
     fn kept(&self) -> usize {
-        if self.partial.is_empty() { 0 } else { self.partial.kept() + size_of::<(Processor, Self)>() }
+        if self.partial.is_empty() { 0 } else { self.partial.len() + size_of::<(Processor, Self)>() }
     }
 }
 
@@ -59,7 +56,7 @@ pub(crate) struct Peers<'a> {
     map: HashMap<Processor, Peer>,
     /// Pieces in all outboxes together.
     waiting: usize,
-    /// Bytes that all partial messages take, and the most that they may.
+    /// Bytes that all partial messages count, and above which a node is refused.
     kept: usize,
     most: usize,
 }
@@ -77,8 +74,9 @@ pub(crate) enum Received {
 }
 
 impl<'a> Peers<'a> {
-    pub(crate) fn new(part: &'a Part) -> Self {
-        Self { part, map: HashMap::new(), waiting: 0, kept: 0, most: PARTIAL }
+    /// The peers of a part, whose partial messages may have `most` bytes together.
+    pub(crate) fn new(part: &'a Part, most: usize) -> Self {
+        Self { part, map: HashMap::new(), waiting: 0, kept: 0, most }
     }
 
     /// Receives a piece of a message, unless its sender `is_refused`.
@@ -112,22 +110,24 @@ impl<'a> Peers<'a> {
         }
     }
 
-    /// Refuses the node whose partial messages take the most memory: it may attach any number of parts.
+    /// Refuses the node with the most bytes of partial messages, of those that have several: a node may attach any number of parts, and a message
+    /// of any allowed length is no reason by itself.
     fn refuse_longest(&mut self) -> Received {
-        let mut nodes = HashMap::<u16, usize>::new();
-        for (processor, peer) in &self.map {
-            *nodes.entry(processor.node).or_default() += peer.kept();
+        let mut nodes = HashMap::<u16, (usize, Vec<Processor>)>::new();
+        for (processor, peer) in self.map.iter().filter(|(_, peer)| peer.kept() > 0) {
+            let (bytes, parts) = nodes.entry(processor.node).or_default();
+            *bytes += peer.kept();
+            parts.push(*processor);
         }
-        let Some((node, bytes)) = nodes.into_iter().max_by_key(|(node, bytes)| (*bytes, *node)) else {
-            return Received::Nothing;
-        };
+        let several = nodes.into_iter().filter(|(_, (_, parts))| parts.len() > 1);
+        let longest = several.max_by_key(|(node, (bytes, _))| (*bytes, *node));
+        let Some((node, (bytes, refused))) = longest else { return Received::Nothing };
         let why = format!(
-            "unfinished messages of node{node} take {bytes} bytes, the most of all nodes, which may have {} together; write long results as \
-             `Large`, and send fewer or smaller messages at a time",
+            "{} unfinished messages of node{node} have {bytes} bytes, the most of all nodes, which may have {} together \
+             (`Limits::unfinished_bytes`); write long results as `Large`, and send fewer or smaller messages at a time",
+            refused.len(),
             self.most
         );
-        let here = self.map.iter().filter(|(processor, peer)| processor.node == node && peer.kept() > 0);
-        let refused: Vec<_> = here.map(|(processor, _)| *processor).collect();
         for processor in &refused {
             self.drop_partial(*processor);
         }
@@ -241,8 +241,11 @@ mod tests {
     use pdbp::{Builder, PartKind};
 
     use super::*;
+    use crate::Limits;
     use crate::slot;
     use crate::wire::{Answer, Request};
+
+    const ANY: usize = usize::MAX;
 
     const SOON: Duration = Duration::from_secs(60);
 
@@ -250,7 +253,7 @@ mod tests {
     fn nothing_is_kept_of_those_who_have_been_answered() {
         let cluster = Builder::new().nodes(2).start().unwrap();
         let part = cluster.nodes()[0].register("pool", PartKind::Cpu).unwrap();
-        let mut peers = Peers::new(&part);
+        let mut peers = Peers::new(&part, ANY);
         for id in 0..100 {
             let client = cluster.nodes()[1].attach().unwrap();
             slot::send(&client, part.id(), &Up::Request { id, request: Request::Journal }).unwrap();
@@ -280,7 +283,7 @@ mod tests {
         let cluster = Builder::new().nodes(2).start().unwrap();
         let part = cluster.nodes()[0].register("pool", PartKind::Cpu).unwrap();
         let client = cluster.nodes()[1].attach().unwrap();
-        let (mut peers, by) = (Peers::new(&part), processor_of(client.id()));
+        let (mut peers, by) = (Peers::new(&part, ANY), processor_of(client.id()));
         for id in 0..8 {
             peers.queue(by, &Down::Answer { id, answer: Answer::Text("x".repeat(LENGTH)) });
         }
@@ -304,7 +307,7 @@ mod tests {
         let cluster = Builder::new().nodes(3).start().unwrap();
         let [pool, honest, hostile] = cluster.nodes() else { panic!("three nodes") };
         let part = pool.register("pool", PartKind::Cpu).unwrap();
-        let mut peers = Peers { most: MOST, ..Peers::new(&part) };
+        let mut peers = Peers::new(&part, MOST);
         // Half a message, the rest of which comes at the end.
         let client = honest.attach().unwrap();
         let request = Request::Explain { job: 7, number: Some(300) };
@@ -329,7 +332,7 @@ mod tests {
                     }
                     _ => panic!("it is no message"),
                 }
-                let kept: usize = peers.map.values().map(|peer| peer.partial.kept()).sum();
+                let kept: usize = peers.map.values().map(|peer| peer.partial.len()).sum();
                 assert!(kept <= peers.kept && peers.kept <= MOST, "{kept} {}", peers.kept);
             }
         }
@@ -348,5 +351,43 @@ mod tests {
         let received = peers.receive(&part.recv_timeout(SOON).unwrap(), |_| false);
         assert!(matches!(received, Received::Message(..)) && peers.map.is_empty());
         assert_eq!(peers.kept, 0);
+    }
+
+    /// Room that was reserved for them counted: four results of 600 MiB took all, and their processes ended.
+    #[test]
+    fn results_of_any_allowed_length_that_come_at_once_are_not_refused() {
+        // In kibibytes, what really comes in megabytes.
+        const MOST: usize = 4 << 20;
+        assert!(Limits::default().unfinished_bytes >= MOST << 10);
+        let cluster = Builder::new().nodes(2).start().unwrap();
+        let [pool, processors] = cluster.nodes() else { panic!("two nodes") };
+        let part = pool.register("pool", PartKind::Cpu).unwrap();
+        let mut peers = Peers::new(&part, MOST);
+        let piece = [&[1][..], &[7; 1024]].concat();
+        let mut receives = |from: &Part| {
+            from.send(part.id(), &piece).unwrap();
+            from.flush();
+            let received = peers.receive(&part.recv_timeout(SOON).unwrap(), |_| false);
+            matches!(received, Received::Nothing)
+        };
+        let parts: Vec<_> = (0..4).map(|_| processors.attach().unwrap()).collect();
+        for _ in 0..600 {
+            assert!(parts.iter().all(&mut receives));
+        }
+    }
+
+    #[test]
+    fn one_long_message_of_a_node_is_no_reason_to_refuse_it() {
+        let cluster = Builder::new().nodes(2).start().unwrap();
+        let [pool, processors] = cluster.nodes() else { panic!("two nodes") };
+        let part = pool.register("pool", PartKind::Cpu).unwrap();
+        let mut peers = Peers::new(&part, 600 << 10);
+        let (piece, from) = ([&[1][..], &[7; 1024]].concat(), processors.attach().unwrap());
+        for _ in 0..1000 {
+            from.send(part.id(), &piece).unwrap();
+            from.flush();
+            let received = peers.receive(&part.recv_timeout(SOON).unwrap(), |_| false);
+            assert!(matches!(received, Received::Nothing));
+        }
     }
 }

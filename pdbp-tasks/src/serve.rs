@@ -138,7 +138,7 @@ struct Server<'a> {
 pub(crate) fn serve(node: &Node, served: &Served) -> Result<(), Error> {
     let losses = Losses::new(node);
     let part = node.register(NAME, PartKind::Cpu)?;
-    let (peers, began) = (Peers::new(&part), Instant::now());
+    let (peers, began) = (Peers::new(&part, served.pool().most_unfinished()), Instant::now());
     let mut server =
         Server { served, part: &part, losses, peers, began, alone: Duration::ZERO, last: Duration::ZERO };
     let mut wait = Duration::ZERO;

@@ -113,6 +113,7 @@ impl Program {
             crate::figures::show([node], move || snapshot(&seen, journal.as_deref()))?
         };
         let (progress, over) = (Progress::default(), AtomicBool::new(false));
+        let unfinished = self.limits.unfinished_bytes;
         thread::scope(|scope| {
             let (groups, journal) = mpsc::channel();
             let progress = &progress;
@@ -121,10 +122,10 @@ impl Program {
             let _over = Over(over);
             let keeper = scope.spawn(move || {
                 let answer = |request| folder.as_ref().ok_or_else(large::not_kept)?.answer(request);
-                large::keep_with(node, &|| over.load(Ordering::Acquire), &|| (), &answer)
+                large::keep_with(node, unfinished, &|| over.load(Ordering::Acquire), &|| (), &answer)
             });
             ready(node, term);
-            let (peers, began) = (Peers::new(&part), Instant::now());
+            let (peers, began) = (Peers::new(&part, unfinished), Instant::now());
             let mut server =
                 Server { durable, reader: disk, part: &part, losses, peers, groups, progress, began };
             let served = server.serve(stop, || writer.is_finished() || keeper.is_finished());

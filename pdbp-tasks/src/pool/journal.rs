@@ -179,7 +179,12 @@ impl Pool {
         self.limits.input_bytes
     }
 
-    /// Whether these needs cannot be distinguished, since there are too many different ones.
+    /// See [`Limits::unfinished_bytes`](super::Limits).
+    pub(crate) fn most_unfinished(&self) -> usize {
+        self.limits.unfinished_bytes
+    }
+
+    /// Whether new tasks cannot have these needs, since there are too many different ones.
     pub(crate) fn refuses_needs(&mut self, needs: &Resources) -> bool {
         self.lanes.of_needs(needs).is_none()
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::memory;
 use crate::resources::Resources;
 use crate::wire::{Bytes, Failure, KindId, Options, pieces};
 
@@ -35,6 +36,11 @@ pub struct Limits {
     /// with such results are handed out, except those that were handed out before and lost. (With a journal the results lie there, and nothing
     /// waits for readers.)
     pub unread_bytes: usize,
+    /// Bytes of messages to the pool that have not arrived to their end, of all processes and clients together. As soon as there are more, the
+    /// node with the most of them is refused, and its processes and clients end with an error, if it has several: one message is never too long.
+    /// The default lets honest processes send whatever the machine has room for: half of its memory, or of what the pool's control group may
+    /// take, but at least 4 GiB.
+    pub unfinished_bytes: usize,
     /// Bytes of inputs handed out in one message; a longer input goes alone, to a processor that holds nothing else.
     pub batch_bytes: usize,
     /// Sub-tasks of one task.
@@ -57,6 +63,7 @@ impl Default for Limits {
             jobs: 100_000,
             input_bytes: pieces::VALUE,
             unread_bytes: 1 << 30,
+            unfinished_bytes: memory::half().max(4 << 30),
             batch_bytes: 64 << 10,
             sub_tasks: 1 << 16,
             grace: Duration::from_secs(5),

@@ -1,5 +1,5 @@
 //! Lists in messages. An element may take many more bytes in memory than in the message: an empty input takes one there and 24 here. So all lists
-//! of a message together are bounded by what they take in memory.
+//! of a message together are bounded by what they take in memory. Their lengths come first, so that each takes exactly what its elements need.
 
 use std::cell::Cell;
 use std::fmt;
@@ -49,13 +49,16 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for List<T> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Vec<T>, A::Error> {
         let mut list = Vec::new();
-        while let Some(element) = elements.next_element()? {
-            if let Some(left) = LEFT.get() {
-                let left = left.checked_sub(size_of::<T>()).ok_or_else(|| {
-                    A::Error::custom("the lists of a message take too many bytes in memory")
-                })?;
-                LEFT.set(Some(left));
+        if let Some(left) = LEFT.get() {
+            let count = elements.size_hint().ok_or_else(|| A::Error::custom("a list without a length"))?;
+            let left = count.checked_mul(size_of::<T>()).and_then(|bytes| left.checked_sub(bytes));
+            let reserved = left.is_some_and(|_| list.try_reserve_exact(count).is_ok());
+            if !reserved {
+                return Err(A::Error::custom("the lists of a message take too many bytes in memory"));
             }
+            LEFT.set(left);
+        }
+        while let Some(element) = elements.next_element()? {
             list.push(element);
         }
         Ok(list)
@@ -104,7 +107,8 @@ mod tests {
         let Up::Request { request: Request::Add { chunks, .. }, .. } = decode(1000).unwrap() else {
             panic!("it adds tasks")
         };
-        assert_eq!(chunks[0].inputs.len(), 1000);
+        let Inputs::List(list) = &chunks[0].inputs else { panic!("it is a list") };
+        assert_eq!((list.len(), list.capacity()), (1000, 1000));
         assert!(decode(1001).is_err());
         assert!(wire::decode::<Up>(&inputs(1001)).is_ok());
     }

@@ -30,9 +30,9 @@ impl Joined {
         self.0.is_empty()
     }
 
-    /// Bytes of memory that the partial message takes.
-    pub(crate) fn kept(&self) -> usize {
-        self.0.capacity()
+    /// Bytes of the partial message that have arrived.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// Passes the whole message to `take` if this piece is its last. `None`: it is not a piece, or the message is too long.
