@@ -298,7 +298,8 @@ fn answer<A, P: Deref<Target = [u8]>>(
             silence.lasts(LOOK)?;
             continue;
         };
-        silence = Silence::of(ANSWER);
+        // The pool may still be at work on the request: the piece may be of an answer to an earlier one.
+        silence = Silence::of(ANSWER.max(silence.left()));
         let Some(Some(Ok(down))) = joined.add(&piece, |whole| wire::decode::<Down>(whole)) else { continue };
         if let Down::Ignored { why } = &down {
             return Err(slot::ignored(why));
@@ -318,6 +319,10 @@ struct Silence {
 impl Silence {
     fn of(most: Duration) -> Self {
         Self { most, lasted: Duration::ZERO }
+    }
+
+    fn left(&self) -> Duration {
+        self.most.saturating_sub(self.lasted)
     }
 
     fn lasts(&mut self, more: Duration) -> Result<(), Error> {
@@ -352,15 +357,31 @@ mod tests {
         assert_eq!(whole.unwrap(), PIECES * 100);
     }
 
+    /// It was asked again after 10 s, and had the whole request sent again.
+    #[test]
+    fn a_piece_of_an_old_answer_does_not_shorten_the_time_that_a_long_request_takes() {
+        let old = Down::Answer { id: 1, answer: Answer::Done(3) };
+        let new = Down::Answer { id: 2, answer: Answer::Text("done".into()) };
+        let [old, new] = [old, new].map(|down| pieces::cut(&postcard::to_stdvec(&down).unwrap(), 100).next());
+        let (mut joined, most, mut looks) = (pieces::Joined::default(), 5 * ANSWER, 0);
+        let whole = answer(&mut joined, most, number, || {
+            looks += 1;
+            // As late as it may come.
+            let late = most.as_millis() / LOOK.as_millis();
+            Ok(if looks == 1 { old.clone() } else { new.clone().filter(|_| looks > late) })
+        });
+        assert_eq!(whole.unwrap(), 4);
+    }
+
     #[test]
     fn a_pool_that_falls_silent_in_the_middle_of_an_answer_is_given_up_after_the_time_for_a_piece() {
         let (mut joined, mut looks) = (pieces::Joined::default(), 0);
         let most = 5 * ANSWER;
         let silent = answer(&mut joined, most, number, || {
             looks += 1;
-            Ok((looks == 200).then(|| vec![1, 2, 3]))
+            Ok((looks == 450).then(|| vec![1, 2, 3]))
         });
         let (why, each) = (silent.unwrap_err().to_string(), (ANSWER.as_millis() / LOOK.as_millis()) as u32);
-        assert_eq!((why.as_str(), looks), ("the pool has not answered for 10s", 200 + each));
+        assert_eq!((why.as_str(), looks), ("the pool has not answered for 10s", 450 + each));
     }
 }
