@@ -131,6 +131,11 @@ impl Durable {
             if let Some(refused) = self.check_chunk(next, chunk) {
                 return Answer::No(refused);
             }
+            if self.pool.refuses_needs(&chunk.needs) {
+                return Answer::No(
+                    "tasks of this pool have more than a thousand different needs; round them".into(),
+                );
+            }
             match postcard::to_stdvec(chunk) {
                 Ok(bytes) => encoded.push((next, chunk.inputs.len(), Bytes::from(bytes))),
                 Err(error) => return Answer::No(error.to_string()),
@@ -150,7 +155,7 @@ impl Durable {
 
     /// Why a chunk whose tasks begin with this number cannot be added, whatever the limits are: those of the pool that has accepted it may have
     /// been higher.
-    pub(super) fn check_chunk(&mut self, first: u64, chunk: &Chunk) -> Option<String> {
+    pub(super) fn check_chunk(&self, first: u64, chunk: &Chunk) -> Option<String> {
         if usize::from(chunk.kind.0) >= self.kinds {
             return Some(format!("unknown kind {}", chunk.kind.0));
         }
@@ -166,9 +171,6 @@ impl Durable {
             return Some(format!(
                 "task {first} of the job needs task {later}, which was not added before it; a task can need those before it"
             ));
-        }
-        if self.pool.refuses_needs(&chunk.needs) {
-            return Some("tasks of this pool have more than a thousand different needs; round them".into());
         }
         None
     }

@@ -218,7 +218,7 @@ impl Pool {
         JobId(number)
     }
 
-    /// Adds a task of a client under this name. Everything that it needs must be present.
+    /// Adds an accepted task of a client under this name. Everything that it needs must be present.
     pub(crate) fn add_as(
         &mut self,
         Name { job, number, run, .. }: Name,
@@ -226,7 +226,7 @@ impl Pool {
         input: Bytes,
         came: Origin,
     ) -> Result<(), Refused> {
-        let lane = self.lanes.of_needs(needs).ok_or(Refused::TooManyNeeds)?;
+        let lane = self.lanes.of_accepted(needs);
         let job = JobId(job);
         if self.jobs.get(&job).is_none_or(|job| job.cancelled) {
             return Err(Refused::Cancelled);

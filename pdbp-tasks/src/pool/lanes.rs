@@ -14,7 +14,7 @@ pub(super) struct LaneId(u32);
 
 pub(super) const PLAIN: LaneId = LaneId(0);
 
-/// The most different needs that a pool distinguishes.
+/// The most different needs that a pool accepts.
 const MOST: usize = 1024;
 
 /// How far a task that may have killed processors is isolated.
@@ -85,15 +85,20 @@ impl Default for Lanes {
 }
 
 impl Lanes {
-    /// The lane of tasks with these needs; `None`: there are too many different needs.
+    /// The lane of new tasks with these needs; `None`: there are too many different needs.
     pub(super) fn of_needs(&mut self, needs: &Resources) -> Option<LaneId> {
-        if needs.is_plain() {
-            return Some(PLAIN);
-        }
         let demand = Demand { isolation: Isolation::None, needs: needs.clone() };
-        let is_known = self.ids.contains_key(&demand);
         // Each may have three lanes, one per isolation.
-        (is_known || self.list.len() < 3 * MOST).then(|| self.of(demand))
+        let may = needs.is_plain() || self.ids.contains_key(&demand) || self.list.len() < 3 * MOST;
+        may.then(|| self.of_accepted(needs))
+    }
+
+    /// The lane of tasks with these needs that this pool or an earlier one has accepted, however many different needs there are.
+    pub(super) fn of_accepted(&mut self, needs: &Resources) -> LaneId {
+        if needs.is_plain() {
+            return PLAIN;
+        }
+        self.of(Demand { isolation: Isolation::None, needs: needs.clone() })
     }
 
     /// The lane for tasks of `lane` under this isolation.
@@ -106,7 +111,7 @@ impl Lanes {
         if let Some(id) = self.ids.get(&demand) {
             return *id;
         }
-        let id = LaneId(self.list.len() as u32); // below 6 · MOST
+        let id = LaneId(self.list.len() as u32); // no more than three for each task
         self.list.push(Lane::new(demand.clone()));
         self.ids.insert(demand, id);
         self.special.push(id);

@@ -53,7 +53,7 @@ pub(crate) use flaws::Flaw;
 use journal::Journal;
 #[cfg(feature = "net")]
 pub(crate) use journal::Step;
-use lanes::{LaneId, Lanes, PLAIN};
+use lanes::{LaneId, Lanes};
 use nodes::Nodes;
 use table::Table;
 #[cfg(feature = "net")]
@@ -455,8 +455,7 @@ impl Pool {
                 Some(join) => Input::join(input, vec![None; join.len()]),
                 None => Input::Bytes(input),
             };
-            // The submission has been checked, so the lane exists.
-            let lane = self.lanes.of_needs(&needs).unwrap_or(PLAIN);
+            let lane = self.lanes.of_accepted(&needs);
             let mut entry = Entry::new(job, kind, options, lane, input);
             (entry.number, entry.run, entry.is_awaited) = (number, run, is_awaited);
             entry.sub = first_sub + ids.len() as u64;

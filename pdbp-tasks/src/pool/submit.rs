@@ -67,18 +67,18 @@ impl Pool {
         if tasks.len() > self.limits.sub_tasks {
             return Some(format!("{} sub-tasks; a task may add {}", tasks.len(), self.limits.sub_tasks));
         }
+        if tasks.iter().any(|task| self.lanes.of_needs(&task.needs).is_none()) {
+            return Some("tasks of the pool have more than a thousand different needs".into());
+        }
         self.find_contradiction(ending, tasks)
     }
 
     /// What makes a submission invalid whatever the limits are: those of the pool that has accepted it may have been higher.
-    pub(super) fn find_contradiction(&mut self, ending: &Ending, tasks: &[SubTask]) -> Option<String> {
+    pub(super) fn find_contradiction(&self, ending: &Ending, tasks: &[SubTask]) -> Option<String> {
         if let Ending::Of(task) = ending
             && usize::from(*task) >= tasks.len()
         {
             return Some(format!("its result is that of sub-task {task} of {}", tasks.len()));
-        }
-        if tasks.iter().any(|task| self.lanes.of_needs(&task.needs).is_none()) {
-            return Some("tasks of the pool have more than a thousand different needs".into());
         }
         tasks.iter().enumerate().find_map(|(i, task)| {
             if usize::from(task.kind.0) >= self.kinds.len() {

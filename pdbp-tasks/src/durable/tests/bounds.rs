@@ -1,7 +1,7 @@
 //! Bounds, and requests that never wait: inputs that are too long, groups of tasks that cannot run, and a full disk.
 
 use super::*;
-use crate::pool::{Limits, TaskError};
+use crate::pool::{Limits, Step, TaskError};
 use crate::store::Change;
 use crate::wire::{Name, Status};
 
@@ -436,4 +436,30 @@ fn a_processor_that_repeats_its_hello_takes_back_one_death() {
     sync(&mut store, &mut durable);
     let error = store.ended(0, 0).unwrap().expect("three have died of it").result.unwrap_err();
     assert_eq!(error, TaskError::Crashed { nodes: vec![2, 4, 5] });
+}
+
+/// The journal counted as damaged, where the pool that wrote it had fewer lanes when it accepted these needs.
+#[test]
+fn accepted_tasks_keep_their_needs_however_many_different_ones_there_are() {
+    const NEEDS: u64 = 3100;
+    let (mut store, mut durable) = begun();
+    job_of(&mut durable, 2, Options::default());
+    sync(&mut store, &mut durable);
+    let needs = |bytes| Resources::none().memory(bytes);
+    let tasks = (1..=NEEDS).map(|bytes| SubTask { needs: needs(bytes), ..sub_task(&[1]) }).collect();
+    let (name, serial) = (Name { job: 0, number: 0, sub: 0, run: 0 }, 1 << 40);
+    let took = Step::Took { name, serial, ending: Ending::Of(0), tasks };
+    let chunk = Chunk { needs: needs(NEEDS + 1), ..numbers(1, 1, Options::default()) };
+    let added = Change::Added(0, 2, postcard::to_stdvec(&chunk).unwrap().into());
+    store.commit(&[Change::Step(took), added]).unwrap();
+    let mut durable = world::take_up(&mut store);
+    assert_eq!(durable.pool.len() as u64, NEEDS + 2);
+    let ran = work(&mut store, &mut durable, &mut 0, |_| value(1));
+    assert_eq!(ran.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [1], "the others need memory");
+    ask(&mut durable, Request::Begin { fingerprint: world::FINGERPRINT, nonce: 8, name: "job".into() });
+    let chunks = vec![Chunk { needs: needs(NEEDS + 2), ..numbers(1, 1, Options::default()) }];
+    ask(&mut durable, Request::Add { fingerprint: world::FINGERPRINT, job: 1, first: 0, chunks });
+    sync(&mut store, &mut durable);
+    let text = format!("{:?}", said(&mut durable));
+    assert!(text.contains("more than a thousand different needs"), "{text}");
 }
