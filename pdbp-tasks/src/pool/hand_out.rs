@@ -71,13 +71,13 @@ impl Pool {
         }
     }
 
-    /// Registers a processor, if it is new.
     /// Whether a processor has asked or brought tasks along, and has not left.
     #[cfg_attr(not(feature = "net"), allow(dead_code, reason = "without a journal nobody returns"))]
     pub(crate) fn has_met(&self, processor: Processor) -> bool {
         self.processors.contains_key(&processor)
     }
 
+    /// Registers a processor, if it is new.
     pub(super) fn meet(&mut self, now: Duration, processor: Processor) {
         self.trouble.record_sign_of_life(processor);
         self.processors.entry(processor).or_insert_with(|| {
