@@ -1,6 +1,7 @@
 //! Resources that flows share.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 
 use super::pipeline::Stage;
@@ -12,13 +13,18 @@ pub(super) trait Left<D: Device>: 'static {
     fn release(self: Box<Self>, copier: &Copier<D>);
 }
 
+/// Flows whose stages may wait for an event.
+const WAITING: usize = 4;
+
 type AnyLeft<D> = Box<dyn Left<D>>;
 
-/// The state in which a flow leaves a queue.
+/// The state in which a flow leaves a queue or a stage.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rest {
     /// It is idle.
     Idle,
+    /// It waits for nothing; copies of the flow may be pending on a queue, but not on a stage.
+    Left,
     /// It may wait for an event in the distant future.
     Waits,
 }
@@ -26,15 +32,21 @@ pub(super) enum Rest {
 /// Queues and staging areas of a device for the flows of one thread, and what flows left behind with pending copies.
 ///
 /// What was left behind is released when its copy is over: [`reap`](Self::reap) checks for that, as every poll of a flow does.
-/// Dropping the copier does not wait: blocks and memory whose copies are pending even then are never used again, nor are those of
-/// copies that the device does not report as over.
+/// Blocks and memory whose copies are pending when the copier is dropped are never used again, nor are those of copies that the device
+/// does not report as over: dropping it does not wait for copies.
+///
+/// It waits for events, however: those after which flows of messages were to begin that were given up before them. Their staging
+/// areas can be used, or freed, only then. The staging areas of four flows may wait so; giving up another one waits for the event of
+/// the first.
 pub struct Copier<D: Device> {
     device: D,
     in_flight: NonZeroUsize,
     queues: RefCell<Vec<D::Queue>>,
     stages: RefCell<Vec<Stage<D>>>,
-    /// Held by pending copies that no longer have a flow, and staging areas whose queues wait for an event.
+    /// Held by pending copies that no longer have a flow.
     left: RefCell<Vec<InUse<D, AnyLeft<D>>>>,
+    /// Stages without work whose queues wait for an event, the oldest first.
+    waiting: RefCell<VecDeque<InUse<D, Stage<D>>>>,
 }
 
 impl<D: Device> Copier<D> {
@@ -42,7 +54,7 @@ impl<D: Device> Copier<D> {
     /// the one after; more help a caller that polls rarely, and take as many more blocks.
     pub fn new(device: &D, in_flight: NonZeroUsize) -> Self {
         let (queues, stages, left) = (RefCell::default(), RefCell::default(), RefCell::default());
-        Self { device: device.clone(), in_flight, queues, stages, left }
+        Self { device: device.clone(), in_flight, queues, stages, left, waiting: RefCell::default() }
     }
 
     /// The device.
@@ -59,7 +71,11 @@ impl<D: Device> Copier<D> {
         self.left.borrow_mut().retain_mut(is_left);
         // Released while nothing is borrowed, since destructors may use the copier.
         over.into_iter().for_each(|held| held.release(self));
-        self.left.borrow().len()
+        let waits = |waiting: &mut InUse<D, _>| {
+            waiting.let_go(&self.device).map(|stage| self.put_stage(stage, Rest::Idle)).is_none()
+        };
+        self.waiting.borrow_mut().retain_mut(waits);
+        self.left.borrow().len() + self.waiting.borrow().len()
     }
 
     /// Waits until nothing that was left behind is pending, and releases it. What the device does not report as over stays.
@@ -71,6 +87,18 @@ impl<D: Device> Copier<D> {
                 Some(held) => held.release(self),
                 None => self.left.borrow_mut().push(left),
             }
+        }
+        for waiting in self.waiting.take() {
+            self.wait_for(waiting);
+        }
+    }
+
+    /// Waits for a stage's event, and takes the stage back. It stays where it is if the device does not report the event as over.
+    fn wait_for(&self, mut waiting: InUse<D, Stage<D>>) {
+        let _ = self.device.wait(waiting.event());
+        match waiting.let_go(&self.device) {
+            Some(stage) => self.put_stage(stage, Rest::Idle),
+            None => self.waiting.borrow_mut().push_back(waiting),
         }
     }
 
@@ -106,10 +134,15 @@ impl<D: Device> Copier<D> {
 
     /// Takes back a stage. It is freed only with the copier, since freeing memory may wait for all work of the device.
     pub(super) fn put_stage(&self, stage: Stage<D>, rest: Rest) {
-        if rest == Rest::Idle {
+        if rest != Rest::Waits {
             self.stages.borrow_mut().push(stage);
         } else if let Ok(event) = stage.mark(&self.device) {
-            self.leave(InUse::new(event, stage));
+            let mut waiting = self.waiting.borrow_mut();
+            waiting.push_back(InUse::new(event, stage));
+            let most = WAITING.saturating_mul(self.in_flight.get());
+            let oldest = if waiting.len() > most { waiting.pop_front() } else { None };
+            drop(waiting);
+            oldest.into_iter().for_each(|oldest| self.wait_for(oldest));
         }
     }
 
@@ -122,6 +155,7 @@ impl<D: Device> Copier<D> {
 impl<D: Device> Drop for Copier<D> {
     fn drop(&mut self) {
         self.reap();
+        self.waiting.take().into_iter().for_each(|waiting| self.wait_for(waiting));
     }
 }
 

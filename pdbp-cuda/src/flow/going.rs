@@ -99,7 +99,6 @@ impl<D: Device, R, H: Left<D>> Going<D, R, H> {
 
     /// Puts a block in flight, with that many bytes or messages, until the event is over.
     pub(super) fn push(&mut self, event: D::Event, held: H, amount: usize) {
-        self.are_reusable = true;
         self.in_flight.push_back((Held::Moving(InUse::new(event, held)), amount));
     }
 
@@ -112,7 +111,12 @@ impl<D: Device, R, H: Left<D>> Going<D, R, H> {
     pub(super) fn unload(&mut self) -> Result<Option<(H, usize)>, DeviceError> {
         let Some((oldest, amount)) = self.in_flight.front_mut() else { return Ok(None) };
         let held = match oldest {
-            Held::Moving(held) => held.poll(self.copier.device())?,
+            Held::Moving(held) => {
+                let over = held.poll(self.copier.device())?;
+                // So is what it has waited for.
+                self.are_reusable |= over.is_some();
+                over
+            }
             Held::Ready(held) => held.take(),
         };
         let unloaded = held.map(|held| (held, *amount));
@@ -157,7 +161,7 @@ impl<D: Device, R, H: Left<D>> Going<D, R, H> {
 
     /// Leaves pending work and the resources to the copier.
     fn leave(&mut self) {
-        self.put_idle(Rest::Waits);
+        self.put_idle(if self.are_reusable { Rest::Left } else { Rest::Waits });
         for (held, _) in self.in_flight.drain(..) {
             if let Held::Moving(held) = held {
                 self.copier.leave(held);

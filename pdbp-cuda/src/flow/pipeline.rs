@@ -90,12 +90,6 @@ impl<D: Device> Stage<D> {
     }
 }
 
-impl<D: Device> Left<D> for Stage<D> {
-    fn release(self: Box<Self>, copier: &Copier<D>) {
-        copier.put_stage(*self, Rest::Idle);
-    }
-}
-
 impl<D: Device, B: HostBlock> Left<D> for Used<D, B> {
     fn release(self: Box<Self>, copier: &Copier<D>) {
         copier.put_stage(self.stage, Rest::Idle);

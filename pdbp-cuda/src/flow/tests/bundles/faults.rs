@@ -1,6 +1,7 @@
 //! Errors in mid-stream, and flows of small messages that are given up.
 
 use super::*;
+use crate::device::Silence;
 
 /// Four messages to a block, in ten blocks.
 const FEW: Small = Small { messages: 40, block: 4 * 260, blocks: 6, ..SMALL };
@@ -135,6 +136,76 @@ fn a_flow_that_ends_before_the_work_that_it_waits_for_frees_nothing() {
         drop((source, into));
         rig.check_quiet();
     }
+}
+
+/// Stages that wait for nothing serve the next flow at once, without a look at the device; the others wait for it.
+#[test]
+fn a_flow_that_is_given_up_leaves_the_staging_areas_that_it_does_not_use() {
+    for (messages, is_over) in [(0, false), (4, false), (FEW.messages, true)] {
+        let mut rig = FEW.rig();
+        (rig.into, rig.out) = (None, None);
+        let [device, _] = &rig.devices;
+        let first = (messages > 0).then(|| device.work(Duration::from_secs(1)));
+        let source = Buffer::new(device, FEW.source_bytes()).unwrap().into_slice();
+        let mut out = Gather::new(&rig.copiers[0], source, FEW.block, first.as_ref()).unwrap();
+        let mut packer = Packer::new(&rig.link, FEW.pieces().into_iter().take(messages).collect());
+        if messages > 0 {
+            assert_eq!(out.poll(&mut packer), Ok(Step::Moved));
+        }
+        if is_over {
+            out.wait_for_copy().unwrap();
+            rig.link.break_after(0);
+            assert_eq!(out.poll(&mut packer), Err(FlowError::Link(Broken)));
+        }
+        device.keep_silent(Silence::On);
+        drop(out);
+        let left = match messages {
+            // No block.
+            0 => 0,
+            // One block, and the stages of the others.
+            4 => FEW.in_flight,
+            // All but the first, whose copy is over.
+            _ => FEW.in_flight - 1,
+        };
+        assert_eq!(rig.copiers[0].reap(), left);
+        device.keep_silent(Silence::Off);
+        rig.check_quiet();
+    }
+}
+
+/// Their memory was never freed.
+#[test]
+fn a_copier_that_is_dropped_waits_for_the_events_of_flows_that_were_given_up() {
+    let mut rig = FEW.rig();
+    (rig.into, rig.out) = (None, None);
+    let [device, _] = &rig.devices;
+    let source = Buffer::new(device, FEW.source_bytes()).unwrap().into_slice();
+    rig.copiers[0] = Rc::new(Copier::new(device, NonZeroUsize::MIN));
+    let (before, late) = (device.memories(), device.work(Duration::from_secs(1)));
+    drop(Gather::<_, Block>::new(&rig.copiers[0], source, FEW.block, Some(&late)).unwrap().into_slice());
+    assert!(rig.clock.now() < Duration::from_secs(1) && device.memories() == before);
+    rig.copiers[0] = Rc::new(Copier::new(device, NonZeroUsize::MIN));
+    assert_eq!((rig.clock.now(), device.memories()), (Duration::from_secs(1), before - 1));
+    rig.check_quiet();
+}
+
+/// Each had staging areas of its own, and all waited.
+#[test]
+fn flows_that_are_given_up_before_their_event_keep_a_bounded_number_of_staging_areas() {
+    let mut rig = FEW.rig();
+    (rig.into, rig.out) = (None, None);
+    let [device, _] = &rig.devices;
+    let mut source = Buffer::new(device, FEW.source_bytes()).unwrap().into_slice();
+    let before = device.memories();
+    for round in 1..100 {
+        let late = device.work(Duration::from_secs(1000));
+        source =
+            Gather::<_, Block>::new(&rig.copiers[0], source, FEW.block, Some(&late)).unwrap().into_slice();
+        assert!(device.memories() <= before + 4 * FEW.in_flight, "{round}: {}", device.memories());
+        assert!(round > 4 || rig.clock.now() < Duration::from_secs(1000));
+    }
+    drop(source);
+    rig.check_quiet();
 }
 
 /// What cannot be released is neither freed nor given back.
