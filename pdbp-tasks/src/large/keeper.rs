@@ -135,7 +135,7 @@ mod tests {
         }
         let request = LargeRequest::Read { number: 1, from: 0 };
         let (asks, up) = (honest.attach().unwrap(), Up::Large { id: 1, request });
-        let mut ask = |asks: &pdbp::Part, keeper: &mut Keeper<'_>| {
+        let ask = |asks: &pdbp::Part, keeper: &mut Keeper<'_>| {
             slot::send(asks, part.id(), &up).unwrap();
             keeper.receive(&part.recv_timeout(SOON).unwrap(), &wrote);
             while !keeper.peers.is_idle() {
