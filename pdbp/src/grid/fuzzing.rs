@@ -26,11 +26,11 @@ pub(super) struct Stage {
     // Before the cluster.
     pub(super) out: Part<Shared>,
     /// Where this end's frames go, and the part that takes them.
-    there: Part<Shared>,
+    pub(super) there: Part<Shared>,
     /// Where the other gateway's frames arrive.
     inbox: Part<Shared>,
     pub(super) here: Part<Shared>,
-    full: Part<Shared>,
+    pub(super) full: Part<Shared>,
     pub(super) node: Node,
     _cluster: Cluster,
 }

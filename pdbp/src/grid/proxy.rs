@@ -437,9 +437,9 @@ impl Proxy {
     }
 
     /// Whether the part has gone and nothing remains to be done: messages in flight go back to their senders through this proxy.
-    pub(super) fn is_done(&self) -> bool {
+    pub(super) fn is_done(&self, announced: &AnnouncedParts) -> bool {
         let is_over = self.deliveries.is_empty() && self.hold.is_empty() && self.in_flight == 0;
-        self.is_being_freed && is_over && self.is_read() && !self.streams.is_writing()
+        self.is_being_freed && is_over && self.is_read() && !self.streams.is_writing(announced)
     }
 }
 

@@ -253,7 +253,7 @@ impl Session {
         let patience = node.settings().timeout;
         self.return_stuck(patience);
         if let Some(gate) = &self.gate {
-            self.announced.ask(node, gate, patience);
+            self.announced.ask(gate, patience, &self.proxies);
         }
         let engine = node.shared.engine();
         self.questions.retain(|_, question| question.is_open(&engine));
@@ -269,6 +269,7 @@ impl Session {
         for part in sent.into_iter().filter(|part| !is_held(part)).collect::<Vec<_>>() {
             self.gone.remove(&part);
             self.announced.remove(part);
+            self.proxies.values_mut().for_each(|proxy| proxy.streams.end_to(&proxy.part, part));
             self.line.put(&Head { origin: part, ..Head::new(Kind::Gone) }.to_bytes(), &[]);
         }
     }
@@ -413,7 +414,7 @@ impl Session {
     /// Gives messages of this cluster that could not be handed on back to their senders.
     fn return_to_senders(&mut self, node: &Node, delivery: &Delivery) {
         // The other cluster has messages only of parts that it has heard of.
-        if !self.announced.contains(delivery.head.origin) {
+        if !self.announced.may_have_sent(node, delivery.head.origin) {
             return;
         }
         let is_known = self.proxies.contains_key(&delivery.head.dest);
@@ -461,7 +462,7 @@ impl Session {
             self.acknowledgements.take().into_iter().for_each(|head| self.line.send(out, head, &[]));
         }
         self.proxies.retain(|_, proxy| {
-            let is_done = proxy.is_done();
+            let is_done = proxy.is_done(&self.announced);
             if is_done {
                 proxy.end_streams();
                 proxy.hold.end(&proxy.part);

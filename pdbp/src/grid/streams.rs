@@ -43,9 +43,23 @@ impl Streams {
         self.read.iter().any(|reading| reading.origin == origin)
     }
 
-    /// Whether any stream that the part of the other cluster writes has not ended.
-    pub(super) fn is_writing(&self) -> bool {
-        !self.written.is_empty()
+    /// Whether this part of this cluster writes or reads any of the streams.
+    pub(super) fn has_with(&self, part: u64) -> bool {
+        self.has_from(part) || self.written.values().any(|out| out.dest().to_bits() == part)
+    }
+
+    /// Whether any stream that the part of the other cluster writes has not ended, and its reader has not gone.
+    pub(super) fn is_writing(&self, announced: &AnnouncedParts) -> bool {
+        self.written.values().any(|out| announced.contains(out.dest().to_bits()))
+    }
+
+    /// Ends the streams to a part of this cluster that has gone: the other gateway sends no end of them.
+    pub(super) fn end_to(&mut self, part: &Part<Shared>, reader: u64) {
+        let written = std::mem::take(&mut self.written).into_iter();
+        let (to_it, others) = written.partition(|(_, out)| out.dest().to_bits() == reader);
+        self.written = others;
+        let to_it: BTreeMap<u32, StreamOut> = to_it;
+        to_it.into_values().for_each(|out| part.close_passing(out));
     }
 
     /// Ends all streams when the part or the trunk has gone: readers of its streams are told, and what is written to it is
@@ -186,4 +200,85 @@ fn write(part: &Part<Shared>, out: &mut StreamOut, delivery: &mut Delivery) -> R
         return Ok(false);
     }
     part.finish_passing(out).map(|()| true)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use pdbp_core::tables::PartKind;
+
+    use super::super::fuzzing::Stage;
+    use super::super::proxy::Bytes;
+    use super::super::session::Session;
+    use super::*;
+
+    fn check(began: Instant) {
+        assert!(began.elapsed() < Duration::from_secs(60), "it has not happened");
+        std::thread::yield_now();
+    }
+
+    /// A piece of a stream that part 7 of the other cluster writes.
+    fn piece(flags: u8, dest: Target) -> Head {
+        let dest = dest.to_bits();
+        Head { flags, length: 3, count: 5, origin: 7, dest, ..Head::new(Kind::Stream) }
+    }
+
+    /// The other gateway says that part 7 has gone, so that its proxy goes.
+    fn frees(stage: &Stage, session: &mut Session) {
+        assert!(stage.say(session, &Head { origin: 7, ..Head::new(Kind::Gone) }.to_bytes()));
+        let began = Instant::now();
+        while !session.proxies.is_empty() {
+            check(began);
+            stage.turn(session);
+            stage.listen();
+        }
+    }
+
+    /// The reader goes in the middle of the stream, and later the writer. When the reader has gone, the other gateway forgets the
+    /// stream, so that its end never comes.
+    #[test]
+    fn a_stream_whose_reader_has_gone_ends_and_its_writer_can_go() {
+        let stage = Stage::new().unwrap();
+        let mut session = stage.session();
+        let say = |session: &mut Session, head: Head| {
+            assert!(stage.say(session, &[&head.to_bytes()[..], b"new"].concat()));
+        };
+        let reader = stage.node.register_shared("reader", PartKind::Cpu).unwrap();
+        let dest = reader.id();
+        session.announced.insert(dest.to_bits());
+        say(&mut session, piece(FIRST, dest));
+        assert!(session.proxies[&7].streams.is_writing(&session.announced));
+        drop(reader);
+        let began = Instant::now();
+        let is_gone = |frame: &[u8]| {
+            Head::read(frame)
+                .is_some_and(|(head, _)| (head.kind, head.origin) == (Kind::Gone, dest.to_bits()))
+        };
+        while !stage.frames().any(|frame| is_gone(&frame)) {
+            check(began);
+            session.update(&stage.node);
+            stage.turn(&mut session);
+        }
+        assert!(session.proxies[&7].streams.written.is_empty(), "its writer stays");
+        // What the other gateway had sent before it knew.
+        say(&mut session, piece(0, dest));
+        frees(&stage, &mut session);
+    }
+
+    /// Its beginning waited for room while the other gateway was told that the reader had gone.
+    #[test]
+    fn a_stream_that_begins_after_its_reader_has_gone_keeps_no_proxy() {
+        let stage = Stage::new().unwrap();
+        let mut session = stage.session();
+        let dest = stage.full.id();
+        let delivery = Delivery::new(piece(FIRST, dest), Bytes::Kept(b"new".to_vec()));
+        session.proxy(&stage.node, 7, false).unwrap().wait(delivery.key(dest), delivery);
+        let began = Instant::now();
+        while session.proxies[&7].streams.written.is_empty() {
+            check(began);
+            stage.turn(&mut session);
+        }
+        frees(&stage, &mut session);
+    }
 }

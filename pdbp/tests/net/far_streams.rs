@@ -3,9 +3,9 @@
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use pdbp::{Cluster, Node, Part, PartKind, RecvError, SendError, StreamReader};
+use pdbp::{Cluster, Node, Part, PartKind, RecvError, SendError};
 
-use super::grid::{builder, run, two, until};
+use super::grid::{builder, run, two};
 use super::proxy::Proxy;
 use super::{Patience, SOON};
 
@@ -228,48 +228,4 @@ fn cuts_of_a_trunk_lose_and_double_nothing_of_streams() {
         both(&east, "west", Some(&line));
     });
     assert!(line.lines() > 2, "{} connections", line.lines());
-}
-
-/// No node is told of a part without a name, or when it goes. This one is silent for longer than `timeout_ms`, and goes on afterwards: its
-/// stream, the one that it reads, and the answer that it waits for are as those of any other part.
-#[test]
-fn a_part_without_a_name_may_be_silent_for_long() {
-    // Also the time limit for the start.
-    const TIMEOUT: Duration = Duration::from_secs(5);
-    let segment = |stream: &mut StreamReader<&Part>| {
-        stream.next_segment(SOON).unwrap().map(|segment| segment.to_vec()).unwrap_or_default()
-    };
-    let clusters = two(|builder| builder.timeout(TIMEOUT));
-    let in_west = |node: Node| {
-        let part = node.register("server", PartKind::Cpu).unwrap();
-        let client = part.recv_timeout(SOON).unwrap().source();
-        let mut stream = part.accept_stream(SOON).unwrap();
-        let mut back = part.open_stream(client).unwrap();
-        back.write_all(b"first").unwrap();
-        back.flush_segment().unwrap();
-        assert_eq!(segment(&mut stream), b"first");
-        assert_eq!(segment(&mut stream), b"second", "its writer has not gone");
-        assert!(segment(&mut stream).is_empty() && stream.next_segment(SOON).unwrap().is_none());
-        back.write_all(b"second").unwrap();
-        back.finish().unwrap();
-        part.send(client, b"answer").unwrap();
-        part.flush();
-        until(|| node.cluster_of(client).is_none().then_some(()));
-    };
-    let in_east = |node: Node| {
-        let part = node.attach().unwrap();
-        let to = part.find("server@node1.west", SOON).unwrap();
-        part.send(to, b"question").unwrap();
-        let mut stream = part.open_stream(to).unwrap();
-        stream.write_all(b"first").unwrap();
-        stream.flush_segment().unwrap();
-        let mut back = part.accept_stream(SOON).unwrap();
-        assert_eq!(segment(&mut back), b"first");
-        std::thread::sleep(TIMEOUT + Duration::from_secs(1));
-        stream.write_all(b"second").unwrap();
-        stream.finish().unwrap();
-        assert_eq!(segment(&mut back), b"second");
-        assert_eq!(*part.recv_timeout(SOON).unwrap(), *b"answer");
-    };
-    run(&clusters, in_west, in_east);
 }
