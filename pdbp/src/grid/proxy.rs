@@ -263,9 +263,6 @@ impl Proxy {
         if delivery.head.kind == Kind::Stream {
             return self.forward_stream(dest, delivery);
         }
-        if delivery.is_return && !self.may_return(dest.node()) {
-            return Forwarded::Later;
-        }
         let part = &self.part;
         let (length, count) = (delivery.head.length as usize, delivery.head.count as usize);
         let sender = part.sender(dest).no_wait();
@@ -273,6 +270,9 @@ impl Proxy {
             return self.send_long(dest, delivery);
         }
         while delivery.done < count {
+            if delivery.is_return && !self.may_return(dest.node()) {
+                return Forwarded::Later;
+            }
             let sent = if delivery.is_return {
                 part.pass_command(dest, delivery.head.command, delivery.message(delivery.done)).map(|()| 1)
             } else if delivery.head.flags & COMMAND != 0 {
@@ -291,11 +291,11 @@ impl Proxy {
         Forwarded::All
     }
 
-    /// Whether the row to a node has room for what comes back to its parts. That takes about half of a row, even if nobody reads it, so
-    /// that the node can be told to send no more.
+    /// Whether the row to a node has room for what comes back to its parts. If nobody reads that, it leaves a block free, so that the
+    /// node can be told to send no more.
     fn may_return(&self, node: NodeId) -> bool {
         let engine = self.part.shared().engine();
-        engine.send_row(node).is_none_or(|row| row.space.used() < (row.space.size() / 2).max(1))
+        engine.send_row(node).is_none_or(|row| row.space.used() < row.space.size().saturating_sub(1).max(1))
     }
 
     /// Sends a message longer than a block, as its receiver gets room.

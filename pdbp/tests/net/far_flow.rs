@@ -351,3 +351,36 @@ fn a_part_that_does_not_read_what_comes_back_stops_no_other_node() {
         }
     });
 }
+
+/// Some blocks of the row from the gateway to the sender's node are held by a part that does not read, for as long as the sender waits.
+#[test]
+fn what_comes_back_arrives_beside_a_part_that_does_not_read() {
+    // Takes a block, and is longer than the other cluster takes.
+    const LENGTH: usize = 100_000;
+    // More than fit the row, whose default `row_blocks` is 8.
+    const MESSAGES: u8 = 20;
+    let west = builder("west").listen("127.0.0.1:0".to_owned()).block_bytes(4096);
+    let west = west.set("assembly_bytes", "65536").start().unwrap();
+    let east = builder("east").nodes(3).trunk("west", west.address().unwrap()).start().unwrap();
+    let _target = west.node(1).unwrap().register_shared("target", PartKind::Cpu).unwrap();
+    let (gateway, node) = (east.node(0).unwrap(), east.node(2).unwrap());
+    let filler = gateway.register("filler", PartKind::Cpu).unwrap();
+    let [full, part] = ["full", "part"].map(|name| node.register(name, PartKind::Cpu).unwrap());
+    let to_full = filler.find("full@node2", SOON).unwrap();
+    let to = part.find("target@node1.west", SOON).unwrap();
+    for blocks in [4, 6] {
+        for _ in 0..blocks {
+            filler.sender(to_full).timeout(SOON).send(&[0; LENGTH]).unwrap();
+            filler.flush();
+        }
+        for number in 0..MESSAGES {
+            part.sender(to).timeout(SOON).send(&[number; LENGTH]).unwrap();
+            part.flush();
+            let back = part.recv_timeout(SOON).unwrap();
+            assert_eq!((back.command(), back.len(), back[0]), (pdbp::RETURNED, LENGTH, number));
+        }
+        for _ in 0..blocks {
+            assert_eq!(full.recv_timeout(SOON).unwrap().len(), LENGTH);
+        }
+    }
+}
