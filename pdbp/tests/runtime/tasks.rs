@@ -7,7 +7,7 @@ mod streams;
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
@@ -275,11 +275,17 @@ fn a_task_on_a_part_without_a_pipe_is_told_so() {
 }
 
 /// A task that ends when it is woken, and its part with it.
-struct Ends(Mutex<Option<Part<Shared>>>);
+#[derive(Default)]
+struct Ends {
+    part: Mutex<Option<Part<Shared>>>,
+    was_early: AtomicBool,
+}
 
 impl Wake for Ends {
     fn wake(self: Arc<Self>) {
-        drop(self.0.lock().unwrap().take());
+        let mut part = self.part.lock().unwrap();
+        self.was_early.store(part.is_none(), Ordering::SeqCst);
+        *part = None;
     }
 }
 
@@ -288,14 +294,18 @@ fn a_waker_may_drop_a_part() {
     let cluster = small(2, Progress::Thread);
     let [a, b] = shared_pair(&cluster);
     let to = b.id();
-    let ends = Arc::new(Ends(Mutex::new(None)));
+    let ends = Arc::new(Ends::default());
     let waker = Waker::from(Arc::clone(&ends));
     sleep_with(&this_thread(), |cx| b.poll_recv(cx).is_pending());
     assert!(b.poll_recv(&mut Context::from_waker(&waker)).is_pending());
-    *ends.0.lock().unwrap() = Some(b);
+    *ends.part.lock().unwrap() = Some(b);
     a.send(to, b"the last message").unwrap();
     a.flush();
-    while ends.0.lock().unwrap().is_some() {
+    while ends.part.lock().unwrap().is_some() {
+        // It is also woken if a part comes or goes, and might be before it was handed over.
+        if ends.was_early.swap(false, Ordering::SeqCst) {
+            waker.wake_by_ref();
+        }
         thread::yield_now();
     }
     // The node goes on.
