@@ -98,7 +98,7 @@ def test_after_a_timeout_the_array_is_the_programs_again(context, pair):
 
 
 @needs_driver
-def test_after_ctrl_c_an_array_that_a_copy_uses_is_never_freed(context, monkeypatch):
+def test_after_a_failure_an_array_that_a_copy_may_use_is_never_freed(context, monkeypatch):
     if "DRIVER_DELAY" not in os.environ:
         pytest.skip("this driver fails at nothing")
     readers = []
@@ -109,7 +109,6 @@ def test_after_ctrl_c_an_array_that_a_copy_uses_is_never_freed(context, monkeypa
         readers[0].read(1 << 20)
         monkeypatch.setenv("DRIVER_DELAY", "1000000000")
         monkeypatch.setenv("DRIVER_FAILS", "cuEventQuery,cuEventSynchronize=999")
-        raise KeyboardInterrupt
 
     # That is how long it waits for the array, too.
     settings = {"nodes": 1, "transport": "local", "progress": "inline", "timeout_ms": 1000}
@@ -117,7 +116,7 @@ def test_after_ctrl_c_an_array_that_a_copy_uses_is_never_freed(context, monkeypa
         array = DeviceArray(context, bytes(64 << 20))
         before = signal.signal(signal.SIGINT, handler)
         interrupting = interrupt_when_in_call(a)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(pypdbp.DeviceError):
             a.send_device(b.id, array, SOON)
         interrupting.join()
         signal.signal(signal.SIGINT, before)
