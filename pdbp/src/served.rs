@@ -55,8 +55,7 @@ impl Listeners {
             node.endpoint = Some(Arc::new(Endpoint::start(listener, &node.shared)?));
         }
         if let Some(listener) = self.desk.take_if(|_| desk) {
-            // This clone has no desk; the desk's thread keeps it.
-            node.desk = Some(Arc::new(Desk::start(listener, node.clone())?));
+            node.desk = Some(Arc::new(Desk::start(listener, node)?));
         }
         Ok(())
     }

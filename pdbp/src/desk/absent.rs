@@ -14,7 +14,7 @@ impl Desk {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    pub(crate) fn start(_: TcpListener, _: Node) -> io::Result<Self> {
+    pub(crate) fn start(_: TcpListener, _: &Node) -> io::Result<Self> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }

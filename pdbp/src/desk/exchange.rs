@@ -9,21 +9,20 @@
 //! A message that comes from a [mailbox](super::mailboxes) is sent by the part of that mailbox.
 
 use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::bell::Bell;
-use super::envelope::CONTENT;
-use super::fault::{Code, Fault, Reason};
+use super::fault::{Fault, Reason};
 use super::mailboxes::{Due, Mailboxes};
 use super::registrar::Registrar;
 use super::remote::{Remote, is_remote};
+use super::run::{self, Awaited, Signs};
 use super::stats::Done;
-use crate::error::{RecvError, SendError};
 use crate::http::Ticket;
 use crate::node::Node;
 use crate::part::{Part, Shared, Target};
@@ -65,15 +64,6 @@ pub(super) struct Order {
 }
 
 type Run = Pin<Box<dyn Future<Output = (Part<Shared>, Outcome)> + Send>>;
-
-/// What an exchange and its run tell each other.
-#[derive(Default)]
-struct Signs {
-    /// All of the message has been sent.
-    sent: AtomicBool,
-    /// The run is to end, and return its part.
-    given_up: AtomicBool,
-}
 
 struct Exchange {
     ticket: Ticket,
@@ -275,15 +265,17 @@ impl Exchanges {
     fn exchange(&self, idle: Idle, order: Order, to: Target, began: Instant) -> Exchange {
         let signs = Arc::<Signs>::default();
         let (said, content) = (Arc::clone(&signs), order.content);
-        let is_call = order.answer.is_some();
+        let awaited = match order.answer {
+            None => Awaited::Nothing,
+            Some(_) if is_remote(&self.node, &order.address) => Awaited::RemoteReply,
+            Some(_) => Awaited::Reply,
+        };
         let mut part = idle.part;
         if order.from.is_none() {
             discard(&part);
         }
-        let is_spent = !is_call || !is_remote(&self.node, &order.address);
         let run = async move {
-            let outcome =
-                unless(&said.given_up, carry_out(&mut part, to, content, is_call, &said.sent)).await;
+            let outcome = run::run(&mut part, to, content, awaited, &said).await;
             (part, outcome)
         };
         let timeout = order.answer.unwrap_or(PATIENCE);
@@ -296,7 +288,7 @@ impl Exchanges {
             began,
             patience: timeout.min(PATIENCE),
             timeout,
-            is_spent,
+            is_spent: awaited != Awaited::RemoteReply,
             from: order.from,
         }
     }
@@ -324,6 +316,8 @@ impl Exchanges {
                     if let Some(from) = from {
                         self.mailboxes.give_back(&self.registrar, &from, part);
                     } else {
+                        // A message longer than a block comes back in pieces, some of them later.
+                        let is_spent = is_spent || outcome.is_err();
                         self.idle.push_back(Idle { part, since: Some(Instant::now()), is_spent });
                         self.needs_renewal |= is_spent && !matches!(outcome, Ok(Reply::Sent));
                     }
@@ -421,61 +415,4 @@ pub(super) fn exists(node: &Node, part: Target) -> bool {
 fn discard(part: &Part<Shared>) {
     while part.try_recv().is_some() {}
     while let Ok(Some(_)) = part.try_returned() {}
-}
-
-/// Runs an exchange to its end, or until it is given up.
-async fn unless(given_up: &AtomicBool, run: impl Future<Output = Outcome>) -> Outcome {
-    let mut run = pin!(run);
-    poll_fn(move |context| {
-        if given_up.load(Ordering::Relaxed) {
-            return Poll::Ready(Err(Fault::receiver(Reason::Failed, "the exchange was given up")));
-        }
-        run.as_mut().poll(context)
-    })
-    .await
-}
-
-async fn carry_out(
-    part: &mut Part<Shared>,
-    to: Target,
-    content: Vec<u8>,
-    is_call: bool,
-    sent: &AtomicBool,
-) -> Outcome {
-    part.send_async(to, &content).await.map_err(|error| not_sent(&error))?;
-    drop(content);
-    sent.store(true, Ordering::Relaxed);
-    if !is_call {
-        part.flush();
-        return Ok(Reply::Sent);
-    }
-    loop {
-        let message = part.recv_async().await.map_err(|error| no_answer(&error))?;
-        if message.source() != to {
-            continue;
-        }
-        if message.len() > CONTENT {
-            let why = format!("the answer has {} bytes; the maximum is {CONTENT}", message.len());
-            return Err(Fault::receiver(Reason::TooLong, why));
-        }
-        return Ok(Reply::Called(message.to_vec()));
-    }
-}
-
-fn not_sent(error: &SendError) -> Fault {
-    match error {
-        SendError::NoSuchPart(_) | SendError::NoSuchNode(_) => {
-            Fault::new(Code::Sender, Reason::NoSuchPart, error.to_string())
-        }
-        SendError::PeerFailed(_) | SendError::RelayFailed { .. } => {
-            Fault::receiver(Reason::PartGone, format!("nothing was sent: {error}"))
-        }
-        SendError::TooLong { .. } => Fault::new(Code::Sender, Reason::TooLong, error.to_string()),
-        _ => Fault::receiver(Reason::Failed, format!("nothing was sent: {error}")),
-    }
-}
-
-fn no_answer(error: &RecvError) -> Fault {
-    let reason = if *error == RecvError::NobodyLeft { Reason::PartGone } else { Reason::Failed };
-    Fault::receiver(reason, format!("the message was sent, but no answer can arrive: {error}"))
 }

@@ -27,7 +27,8 @@
 //! so that a client may start again where it was; clients that must not share messages choose different names. If two clients receive from one
 //! mailbox at a time, the earlier request is answered without messages. A mailbox holds 64 messages and 1 MiB, or one longer message; when it is
 //! full, those who send to it wait, as with any part that does not receive. It is closed after a minute, or `IdleMs` (an hour at most), in which
-//! nobody received from it. A desk has at most 1,024 mailboxes, for which it holds 64 MiB together. Streams to a mailbox are discarded.
+//! nobody received from it. What a part of another cluster did not get of what was sent from a mailbox comes back to that, with the command
+//! 65535 and without a sender. A desk has at most 1,024 mailboxes, for which it holds 64 MiB together. Streams to a mailbox are discarded.
 //!
 //! The detail of a fault is a `Failure` with one of these reasons:
 //!
@@ -54,9 +55,11 @@ mod mailbox;
 mod mailboxes;
 mod registrar;
 mod remote;
+mod run;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod threads;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -111,6 +114,8 @@ PDBP desk: the parts of a cluster, by SOAP 1.1 and 1.2
 pub struct Desk {
     service: Service,
     done: Arc<Done>,
+    /// Dropped after the threads of the service have ended, so that none of them has the last handle to the node.
+    _node: Node,
 }
 
 impl Desk {
@@ -142,8 +147,10 @@ impl Desk {
         Ok(listener)
     }
 
-    /// Starts the desk. `node` must not own the result.
-    pub(crate) fn start(listener: TcpListener, node: Node) -> io::Result<Self> {
+    /// Starts the desk, which keeps a clone of the node: one without a desk.
+    pub(crate) fn start(listener: TcpListener, node: &Node) -> io::Result<Self> {
+        // Interrupts are meant for the calls of the program.
+        let node = node.uninterrupted();
         let settings = node.settings();
         let secret = Secret::read(settings.client_token_file.as_deref())?;
         let own = settings.desk.as_deref().and_then(|address| address.rsplit_once(':')).map(|(host, _)| host);
@@ -154,9 +161,11 @@ impl Desk {
         let name = format!("pdbp-http-{}", node.id());
         let (mut failed, done) = (None, Arc::<Done>::default());
         let count = Arc::clone(&done);
+        let of_service = node.clone();
         let service = Service::start(listener, LIMITS, hosts, certificate, name, |waker| {
-            let exchanges =
-                Exchanges::start(node, waker, Arc::clone(&count)).map_err(|error| failed = Some(error)).ok();
+            let exchanges = Exchanges::start(of_service, waker, Arc::clone(&count))
+                .map_err(|error| failed = Some(error))
+                .ok();
             Counter {
                 exchanges,
                 secret,
@@ -170,7 +179,7 @@ impl Desk {
         })?;
         match failed {
             Some(error) => Err(error),
-            None => Ok(Self { service, done }),
+            None => Ok(Self { service, done, _node: node }),
         }
     }
 

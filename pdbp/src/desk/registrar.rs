@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
 
 use pdbp_core::tables::PartKind;
 
 use super::bell::Bell;
+use super::threads::Threads;
 use crate::error::RegisterError;
 use crate::node::Node;
 use crate::part::{Part, Shared};
@@ -27,6 +27,8 @@ pub(super) struct Registrar {
     attached: Receiver<Registered>,
     registered: Receiver<(String, Registered)>,
     freed: Receiver<String>,
+    /// Dropped last: without the sender of its tasks the thread ends.
+    _thread: Threads,
 }
 
 impl Registrar {
@@ -35,9 +37,9 @@ impl Registrar {
         let (attaches, attached) = channel();
         let (registers, registered) = channel();
         let (frees, freed) = channel();
-        let bell = Arc::clone(bell);
+        let (bell, mut thread) = (Arc::clone(bell), Threads::default());
         let name = format!("pdbp-desk-{}", node.id());
-        thread::Builder::new().name(name).spawn(move || {
+        thread.start(name, move || {
             while let Ok(task) = todo.recv() {
                 // Once the server is gone, a new part is not taken, and is freed.
                 let _ = match task {
@@ -58,7 +60,7 @@ impl Registrar {
                 bell.ring();
             }
         })?;
-        Ok(Self { tasks, attached, registered, freed })
+        Ok(Self { tasks, attached, registered, freed, _thread: thread })
     }
 
     /// Asks for a part without a name.

@@ -11,10 +11,11 @@ use std::time::Duration;
 use super::bell::Bell;
 use super::exchange::{Order, exists};
 use super::fault::{Code, Fault, Reason};
+use super::threads::Threads;
 use crate::error::LookupError;
 use crate::http::Ticket;
 use crate::node::{Node, names};
-use crate::part::Target;
+use crate::part::{Message, Shared, Target};
 
 /// Maximum lookups in progress, including those of clients that have gone.
 const QUESTIONS: usize = 64;
@@ -31,12 +32,14 @@ pub(super) struct Remote {
     asked: Sender<Answer>,
     answered: Receiver<Answer>,
     in_progress: usize,
+    threads: Threads,
 }
 
 impl Remote {
     pub(super) fn new() -> Self {
         let (asked, answered) = channel();
-        Self { known: HashMap::new(), orders: Vec::new(), asked, answered, in_progress: 0 }
+        let (known, orders, threads) = Default::default();
+        Self { known, orders, asked, answered, in_progress: 0, threads }
     }
 
     /// Returns the target of a request, with the request, if the target is known.
@@ -66,8 +69,7 @@ impl Remote {
         let (asker, address, ticket) = (node.clone(), order.address.clone(), order.ticket);
         let timeout = order.answer.unwrap_or(Duration::MAX).min(node.settings().timeout);
         let (asked, bell) = (self.asked.clone(), Arc::clone(bell));
-        let thread = std::thread::Builder::new().name("pdbp-desk-remote".to_owned());
-        let thread = thread.spawn(move || {
+        let thread = self.threads.start("pdbp-desk-remote".to_owned(), move || {
             let found = asker.lookup_within(&address, timeout);
             // The result is discarded once the server is gone.
             let _ = asked.send((ticket, found));
@@ -115,6 +117,17 @@ pub(super) fn is_remote(node: &Node, address: &str) -> bool {
 
 #[cfg(not(feature = "net"))]
 pub(super) fn is_remote(_node: &Node, _address: &str) -> bool {
+    false
+}
+
+/// Whether a message from a part of another cluster is what that part was sent, which its cluster has given back.
+#[cfg(feature = "net")]
+pub(super) fn is_returned(message: &Message<Shared>) -> bool {
+    message.is_command() && message.command() == crate::grid::RETURNED
+}
+
+#[cfg(not(feature = "net"))]
+pub(super) fn is_returned(_message: &Message<Shared>) -> bool {
     false
 }
 

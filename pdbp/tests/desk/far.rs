@@ -40,6 +40,9 @@ fn a_cluster_that_does_not_answer_keeps_only_those_waiting_who_call_it() {
     assert_fault(&said, "500", "Receiver", "Busy");
     assert!(said.1.contains("nothing was sent") && said.1.contains("west"), "{}", said.1);
     assert_eq!(content(&ask(desk, &request(&call("near", b"hello"), "")).1), base64(b"HELLO"));
+    // It is meant for the program's calls.
+    east.nodes()[0].interrupt();
+    assert_eq!(content(&ask(desk, &request(&call("near", b"again"), "")).1), base64(b"AGAIN"));
     line.cut();
     let question = receive(&other, &mut waiting, &text);
     other.send(question.source(), b"at last").unwrap();
@@ -50,4 +53,26 @@ fn a_cluster_that_does_not_answer_keeps_only_those_waiting_who_call_it() {
     }
     near.join().unwrap();
     far.join().unwrap();
+}
+
+/// The client got what it had sent as the reply.
+#[test]
+fn a_message_that_another_cluster_gives_back_is_no_reply() {
+    // Longer than the other cluster takes, and than a block: it comes back in pieces.
+    const LENGTH: usize = 300_000;
+    let west = builder("west").listen("127.0.0.1:0".to_owned()).block_bytes(4096);
+    let west = west.set("assembly_bytes", "65536").start().unwrap();
+    let east = builder("east").trunk("west", west.address().unwrap()).desk("127.0.0.1:0".to_owned());
+    let east = east.start().unwrap();
+    let desk = address(&east);
+    let target = serve(part(&west.nodes()[1], "target"), <[u8]>::to_ascii_uppercase);
+    for _ in 0..3 {
+        let said = ask(desk, &request(&call("target@node1.west", &[7; LENGTH]), ""));
+        assert_fault(&said, "500", "Receiver", "Failed");
+        assert!(said.1.contains("300000 bytes"), "{}", said.1);
+        let said = ask(desk, &request(&call("target@node1.west", b"hello"), ""));
+        assert_eq!(content(&said.1), base64(b"HELLO"), "{}", said.0);
+    }
+    ask(desk, &request(&call("target@node1.west", b"end").replace("Call", "Send"), ""));
+    target.join().unwrap();
 }

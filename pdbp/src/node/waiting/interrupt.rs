@@ -82,7 +82,7 @@ impl Node {
 
     /// A handle for the runtime's own threads: [`interrupt`](Self::interrupt) does not end waits of it, of its clones and of parts
     /// registered with it.
-    #[cfg(feature = "net")]
+    #[cfg(any(feature = "net", feature = "desk"))]
     pub(crate) fn uninterrupted(&self) -> Self {
         Self { seen: SeenInterrupts(None), ..self.clone() }
     }
