@@ -322,7 +322,7 @@ impl Builder {
                 #[cfg(feature = "net")]
                 gateway: None,
             };
-            listeners.serve(&mut node).map_err(StartError::Thread)?;
+            listeners.serve(&mut node)?;
             nodes.push(node);
         }
         for node in &nodes {
