@@ -84,7 +84,17 @@ impl StartError {
     pub fn may_pass(&self) -> bool {
         use pdbp_net::{Refusal, StartError as Why, TokenError};
         match self {
-            Self::Config(_) | Self::SettingsDiffer(_) | Self::NoAddress | Self::FoundsAndJoins => false,
+            Self::Config(_)
+            | Self::SettingsDiffer(_)
+            | Self::NoAddress
+            | Self::FoundsAndJoins
+            | Self::NoFabric
+            | Self::Fabric { .. }
+            | Self::Trace { .. }
+            | Self::Pin { .. }
+            | Self::NoMpi { .. } => false,
+            // The process that has the port may end.
+            Self::Metrics { error, .. } | Self::Desk { error, .. } => error.kind() == ErrorKind::AddrInUse,
             Self::Sockets(error) => match (error.downcast_ref(), error.downcast_ref()) {
                 (Some(TokenError::File { error, .. }), _) => error.kind() == ErrorKind::NotFound,
                 (Some(_), _) => false,
@@ -98,7 +108,27 @@ impl StartError {
                     )
                 ),
             },
-            _ => true,
+            Self::Thread(_) | Self::Interrupted | Self::Timeout(_) | Self::Transport(_) => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Builder, Cluster};
+
+    /// Workers that were to write a trace into a folder that does not exist tried again and again.
+    #[test]
+    fn settings_that_cannot_be_used_do_not_pass() {
+        let may_pass = |builder: Builder| builder.start().map(drop).unwrap_err().may_pass();
+        let own = || Cluster::builder().nodes(1);
+        assert!(!may_pass(own().set("trace", "/nonexistent/trace.json")));
+        assert!(!may_pass(own().set("transport", "net")));
+        #[cfg(feature = "desk")]
+        {
+            assert!(!may_pass(own().desk("0.0.0.0:0".to_owned())), "without a secret");
+            let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            assert!(may_pass(own().desk(other.local_addr().unwrap().to_string())), "it may end");
         }
     }
 }
