@@ -90,7 +90,7 @@ fn a_section_that_cannot_be_shown_says_why_and_takes_no_other_figures_along() {
     let gauge = |name| Family::gauge(name, "A figure").value(1.0);
     let good = endpoint.show("good", move || Section::new(&"well").family(gauge("figure"))).unwrap();
     type Make = fn() -> Section;
-    let bad: [(Make, &str); 8] = [
+    let bad: [(Make, &str); 10] = [
         (|| panic!("on purpose"), "panicked"),
         (|| Section::new(&"x".repeat(5 << 20)), "5242882 bytes; the maximum is 4194304"),
         (|| Section::new(&std::collections::HashMap::from([((1, 2), 3)])), "written as JSON"),
@@ -108,6 +108,17 @@ fn a_section_that_cannot_be_shown_says_why_and_takes_no_other_figures_along() {
             "\"a\" is repeated",
         ),
         (|| Section::new(&0).family(Family::gauge("a", "").value(0.0).value(1.0)), "\"a\" is repeated"),
+        (
+            || Section::new(&0).family(Family::gauge("a", "").labelled([("x", "1"), ("x", "2")], 0.0)),
+            "\"a\" has a label twice",
+        ),
+        (
+            || {
+                let figure = Family::gauge("a", "").labelled([("x", "1"), ("y", "2")], 0.0);
+                Section::new(&0).family(figure.labelled([("y", "2"), ("x", "1")], 1.0))
+            },
+            "\"a\" is repeated",
+        ),
     ];
     for (make, why) in bad {
         let bad = endpoint.show("bad", make).unwrap();

@@ -1,6 +1,6 @@
 //! A program's own figures, shown with those of the cluster.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -79,7 +79,13 @@ impl Section {
             if let Some(bad) = [&*name].into_iter().chain(labels).find(|name| !is_name(name)) {
                 return Err(format!("\"{bad}\" is not a valid name of a figure or label: {NAMES}"));
             }
-            let sets: BTreeSet<_> = family.values.iter().map(|(labels, _)| labels).collect();
+            // By label, since their order does not matter.
+            let by_label =
+                |(labels, _): &'_ (Vec<_>, f64)| -> BTreeMap<_, _> { labels.iter().cloned().collect() };
+            if family.values.iter().any(|value| by_label(value).len() < value.0.len()) {
+                return Err(format!("a value of the figure \"{name}\" has a label twice; use each once"));
+            }
+            let sets: BTreeSet<BTreeMap<&str, String>> = family.values.iter().map(by_label).collect();
             let total = family.counts.then(|| format!("{name}_total"));
             let is_new = names.insert(name.clone()) && total.is_none_or(|total| names.insert(total));
             if !is_new || sets.len() < family.values.len() {
