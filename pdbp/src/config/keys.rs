@@ -465,7 +465,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "client_token_file",
         expected: "\"off\", or a file with a secret of 32 characters or more that clients of `desk` and `metrics` send as bearer \
-                   token",
+                   token, not that of `token_file`",
         set: |s, v| {
             optional(v, |path| (!path.is_empty()).then(|| PathBuf::from(path)), &mut s.client_token_file)
         },

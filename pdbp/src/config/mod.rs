@@ -461,7 +461,11 @@ impl Settings {
             let unnamed = known.name == "trunks" && !self.trunks.is_empty() && self.grid.is_none();
             // A port that is forwarded to an arbitrary free port leads nowhere.
             let unreachable = known.name == "advertise" && self.advertise.is_some() && self.listen.is_none();
-            if unnamed || unreachable || (known.set)(&mut self.clone(), &value).is_none() {
+            // With it a client could join.
+            let shared = known.name == "client_token_file"
+                && self.client_token_file.is_some()
+                && self.client_token_file == self.token_file;
+            if unnamed || unreachable || shared || (known.set)(&mut self.clone(), &value).is_none() {
                 let (origin, expected) = (origin.clone(), known.expected);
                 return Err(ConfigError::Value { key: known.name, value, origin, expected });
             }

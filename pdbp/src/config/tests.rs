@@ -206,6 +206,21 @@ fn what_is_advertised_takes_a_port_to_be_forwarded_to() {
     assert!(said.contains("feature `net`"), "{said}");
 }
 
+/// Clients send their secret; who reads it with them must not be able to join.
+#[test]
+fn the_secret_of_clients_is_not_that_of_the_cluster() {
+    let mut settings = Settings::default();
+    settings.set("token_file", "one", Origin::Environment).unwrap();
+    settings.set("client_token_file", "one", Origin::Environment).unwrap();
+    let said = settings.check_for(|_| true).unwrap_err().to_string();
+    assert!(
+        said.contains("`client_token_file` is \"one\"") && said.contains("not that of `token_file`"),
+        "{said}"
+    );
+    settings.set("client_token_file", "another", Origin::Environment).unwrap();
+    settings.check_for(|_| true).unwrap();
+}
+
 #[cfg(feature = "net")]
 #[test]
 fn trunks_find_out_what_carries_the_most_if_nothing_is_set() {
