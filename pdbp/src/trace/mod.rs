@@ -48,7 +48,7 @@ pub(crate) struct Trace {
     _writer: Writer,
 }
 
-/// A clock in nanoseconds that all processes of a host agree on: the time since midnight, which fits in a JSON number.
+/// A clock in nanoseconds that all processes of a host agree on, whenever they start.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     origin: Instant,
@@ -57,9 +57,13 @@ struct Clock {
 
 impl Clock {
     fn start() -> Self {
-        const DAY: u64 = 24 * 60 * 60 * 1_000_000_000;
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { origin: Instant::now(), offset: (since.as_nanos() % u128::from(DAY)) as u64 }
+        Self::at(SystemTime::now())
+    }
+
+    /// A clock that starts at this time. It counts from 1970 on, and anew every 104 days: a JSON number has 53 bits.
+    fn at(time: SystemTime) -> Self {
+        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { origin: Instant::now(), offset: (since.as_nanos() % (1 << 53)) as u64 }
     }
 
     fn now(self) -> u64 {

@@ -139,7 +139,7 @@ impl TraceEvent {
     }
 }
 
-/// What happened, and when, in nanoseconds since midnight.
+/// What happened, and when, in nanoseconds by the trace's clock.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Record {
     pub(super) at: u64,

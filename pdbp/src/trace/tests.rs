@@ -136,6 +136,14 @@ fn what_finds_no_room_is_counted() {
     assert_eq!(dropped["args"]["count"].as_u64(), Some((most - kept) as u64));
 }
 
+/// The clock began anew every midnight, so that the arrows between processes that started on different days went nowhere.
+#[test]
+fn clocks_of_processes_that_start_on_different_days_agree() {
+    let midnight = SystemTime::UNIX_EPOCH + Duration::from_secs(20_000 * 86_400);
+    let [before, after] = [midnight - Duration::from_secs(1), midnight + Duration::from_secs(1)];
+    assert_eq!(Clock::at(after).offset - Clock::at(before).offset, 2_000_000_000);
+}
+
 #[test]
 fn a_process_with_some_of_the_nodes_has_a_file_of_its_own() {
     let path = Path::new("/tmp/run.json");
