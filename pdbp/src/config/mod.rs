@@ -488,7 +488,9 @@ impl Settings {
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for Entry { key, value, origin, expected, .. } in self.entries() {
-            let value = if value.parse::<u64>().is_ok() { value } else { format!("\"{value}\"") };
+            let is_number = value.parse::<u64>().is_ok_and(|number| number.to_string() == value);
+            // TOML escapes as JSON does.
+            let value = if is_number { value } else { crate::trace::quoted(&value) };
             writeln!(f, "{:<30} # {origin}; {expected}", format!("{key} = {value}"))?;
         }
         Ok(())

@@ -36,6 +36,8 @@ fn what_is_printed_can_be_read_again() {
     settings.set("policy", "threshold", Origin::Builder).unwrap();
     settings.set("interval_us", "5000", Origin::Builder).unwrap();
     settings.set("checksum", "on", Origin::Builder).unwrap();
+    settings.set("token_file", "a \"folder\"\\token\u{7f}", Origin::Builder).unwrap();
+    settings.set("founding_file", "0123", Origin::Builder).unwrap();
     let file = file(&settings.to_string());
     let mut again = Settings::default();
     again.read_file(file.path()).unwrap();

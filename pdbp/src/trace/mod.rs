@@ -36,6 +36,7 @@ use file::Writer;
 use record::{Record, Row, TraceEvent};
 
 pub(crate) use backend::Traced;
+pub(crate) use record::quoted;
 
 /// Maximum events in all rings of a process, and in one ring.
 const RINGS: usize = 1 << 18;

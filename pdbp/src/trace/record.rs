@@ -156,13 +156,13 @@ impl fmt::Display for Micros {
 }
 
 /// Text in quotes, escaped for JSON.
-pub(super) fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for character in text.chars() {
         match character {
             '"' | '\\' => quoted.extend(['\\', character]),
             // Writing to a String cannot fail.
-            '\0'..' ' => _ = write!(quoted, "\\u{:04x}", u32::from(character)),
+            '\0'..' ' | '\x7f' => _ = write!(quoted, "\\u{:04x}", u32::from(character)),
             _ => quoted.push(character),
         }
     }
