@@ -9,7 +9,6 @@
 
 use core::time::Duration;
 use std::collections::VecDeque;
-use std::time::Instant;
 
 use pdbp::{Part, RecvError, SendError, Target};
 
@@ -41,7 +40,6 @@ pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> 
         work: Work::default(),
         kept: VecDeque::new(),
     };
-    let mut heard = Instant::now();
     loop {
         analyser.send_kept()?;
         let segment = match reader.next_segment(analyser.patience()) {
@@ -50,12 +48,11 @@ pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> 
             Err(RecvError::Timeout(_)) => {
                 analyser.have(Scorer::rest)?;
                 analyser.resting = true;
-                job.check(heard)?;
+                job.check(part)?;
                 continue;
             }
             Err(error) => return Err(error.to_string()),
         };
-        heard = Instant::now();
         analyser.resting = false;
         let mut bad = Ok(());
         assembler

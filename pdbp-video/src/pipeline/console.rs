@@ -3,7 +3,6 @@
 //! Like the analysers it never just waits for room to send: the room may be full of scores that it has yet to take.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use pdbp::{Batch, Interest, Node, Part, PartKind, RecvError, SendError, Target};
 
@@ -161,11 +160,10 @@ impl Console<'_> {
     fn order(&mut self, to: &[Target], orders: Orders) -> Result<(), String> {
         let order = Order::from(orders);
         for target in to {
-            let began = Instant::now();
             loop {
                 match self.part.try_send(*target, bytemuck::bytes_of(&order)) {
                     Ok(()) => break,
-                    Err(SendError::WouldBlock) => self.make_room(*target, began)?,
+                    Err(SendError::WouldBlock) => self.make_room(*target)?,
                     Err(error) => return Err(error.to_string()),
                 }
             }
@@ -174,11 +172,11 @@ impl Console<'_> {
         Ok(())
     }
 
-    fn make_room(&mut self, target: Target, began: Instant) -> Result<(), String> {
+    fn make_room(&mut self, target: Target) -> Result<(), String> {
         match self.part.wait(Interest::Either(target), LOOK_UP) {
             Ok(ready) if ready.recv => self.take(),
             Ok(_) => Ok(()),
-            Err(RecvError::Timeout(_)) => self.job.check(began),
+            Err(RecvError::Timeout(_)) => self.job.check(self.part),
             Err(error) => Err(error.to_string()),
         }
     }

@@ -45,8 +45,8 @@ use crate::streams::Streams;
 
 /// How long parts look for each other at the start, and for the final messages at the end.
 const MEETING: Duration = Duration::from_secs(60);
-/// How long a part waits for anything to happen before it considers the others lost.
-const SILENCE: Duration = Duration::from_secs(600);
+/// How long they do if another cluster has the others, which may be started later.
+const MEETING_FAR: Duration = Duration::from_secs(600);
 /// How long node 0 waits for the others to leave.
 const FAREWELL: Duration = Duration::from_secs(5);
 /// How often a waiting part checks whether another has failed.
@@ -98,29 +98,22 @@ impl Job<'_> {
         self.error.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Checks whether a part that has waited since `since` may go on waiting.
-    fn check(&self, since: Instant) -> Result<(), String> {
+    /// Checks whether a part may go on waiting: however long, since live sources may send nothing for hours, but not after a failure.
+    fn check(&self, part: &Part) -> Result<(), String> {
         if self.error().is_some() {
             return Err(GIVEN_UP.into());
         }
-        if since.elapsed() > SILENCE {
-            return Err(format!("nothing has arrived for {SILENCE:?}; a node may have died"));
-        }
-        Ok(())
+        look_at_peers(part.node())
     }
 
     /// Looks for a part until it exists.
     fn find(&self, part: &Part, address: &str) -> Result<Target, String> {
         let began = Instant::now();
-        // The other cluster may be started later.
-        let meeting = if self.layout.side.other().is_some() { SILENCE } else { MEETING };
+        let meeting = if self.layout.side.other().is_some() { MEETING_FAR } else { MEETING };
         loop {
             match part.find(address, LOOK_UP) {
                 Err(error) if began.elapsed() > meeting => return Err(error.to_string()),
-                Err(_) => {
-                    self.check(began)?;
-                    look_at_peers(part.node())?;
-                }
+                Err(_) => self.check(part)?,
                 Ok(target) => return Ok(target),
             }
         }
@@ -159,19 +152,15 @@ impl Job<'_> {
         }
     }
 
-    /// Waits with `receive` for as long as a part may, or until another part has failed.
+    /// Waits with `receive` until another part has failed.
     fn patiently<R>(
         &self,
         part: &Part,
         mut receive: impl FnMut(Duration) -> Result<R, RecvError>,
     ) -> Result<R, String> {
-        let began = Instant::now();
         loop {
             match receive(LOOK_UP) {
-                Err(RecvError::Timeout(_)) => {
-                    self.check(began)?;
-                    look_at_peers(part.node())?;
-                }
+                Err(RecvError::Timeout(_)) => self.check(part)?,
                 other => return other.map_err(|error| error.to_string()),
             }
         }
@@ -277,10 +266,10 @@ fn attend(
         Err(reason) => return job.fail(&address_of_part, reason),
     };
     if let Err(reason) = serve(&part, console) {
-        let text = format!("{address_of_part}: {reason}");
         job.fail(&address_of_part, reason);
-        // The console itself may have failed.
-        let _ = report(&part, console, wire::command::FAILED, &[], &text);
+        // The first of this process: this one may just have given up. The console itself may have failed.
+        let first = job.error().as_ref().map(PipelineError::to_string).unwrap_or_default();
+        let _ = report(&part, console, wire::command::FAILED, &[], &first);
     }
 }
 

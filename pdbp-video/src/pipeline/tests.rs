@@ -126,6 +126,43 @@ fn a_live_source_is_done_once_in_a_pass_whatever_it_sends() {
     assert_eq!(done.0.into_inner(), 1);
 }
 
+/// An analyser without a picture for ten minutes took that for the death of a node and ended the run: as with fewer live sources than decoders, or
+/// when those of a decoder were silent for that long.
+#[test]
+fn analysers_wait_for_pictures_however_long() {
+    let clips = crate::clips::load(&["rtp://127.0.0.1:0"]).clips;
+    let outcome = over(2, &Streams::new(clips, 1), Plan { mode: Mode::Live, passes: 3, decoders: 3 });
+    assert_eq!((outcome.arrivals.len(), outcome.passes.len()), (0, 3));
+}
+
+/// The console learnt of the part that was quickest to report, which often was one that had only given up.
+#[test]
+fn the_console_is_told_of_the_part_of_a_process_that_failed_first() {
+    let cluster = Cluster::local(1).unwrap();
+    let node = &cluster.nodes()[0];
+    let console = node.register(CONSOLE_NAME, PartKind::Cpu).unwrap();
+    let streams = Streams::new(Vec::new(), 0);
+    let plan = Plan { mode: Mode::Sample, passes: 1, decoders: 1 };
+    let place = Place::cpu();
+    let job = Job {
+        streams: &streams,
+        plan,
+        codec: Codec::default(),
+        place: &place,
+        clock: RunClock::start(),
+        layout: Layout::new(1, 1),
+        pool: Pool::new(Vec::new()),
+        reel: Reel::default(),
+        error: Mutex::default(),
+    };
+    attend(node, "analyser0", PartKind::Gpu, &job, |part, _| {
+        job.fail("decoder0@node0", "no room".to_owned());
+        job.check(part)
+    });
+    let failed = console.recv_timeout(MEETING).unwrap();
+    assert_eq!((failed.command(), &*failed), (wire::command::FAILED, &b"decoder0@node0: no room"[..]));
+}
+
 #[test]
 fn a_run_without_streams_ends() {
     let outcome = over(2, &Streams::new(Vec::new(), 0), Plan { mode: Mode::Sample, passes: 2, decoders: 1 });
