@@ -21,7 +21,7 @@ const NAP: Duration = Duration::from_millis(5);
 const NEWS: Duration = Duration::from_secs(1);
 /// The most samples in one message, if as many fit in a block, as commands must.
 const CHUNK: usize = 1_000;
-/// Samples kept; beyond that every second one is dropped, and sampling becomes half as frequent.
+/// Samples kept; beyond that those of every second moment are dropped, and sampling becomes half as frequent.
 const MOST_SAMPLES: usize = 40_000;
 
 /// Whether a steward also reports the processor time of its process.
@@ -82,14 +82,21 @@ fn watch(part: &Part, console: Target, job: &Job<'_>) -> Result<Vec<RowSample>, 
             send_samples(part, console, command::NOW, &rows).map_err(|error| error.to_string())?;
         }
         if samples.len() > MOST_SAMPLES {
-            let mut keep = false;
-            samples.retain(|_| {
-                keep = !keep;
-                keep
-            });
+            thin(&mut samples);
             interval *= 2;
         }
     }
+}
+
+/// Drops the samples of every second moment. All rows are sampled at each moment: every second sample might be all of a row.
+fn thin(samples: &mut Vec<RowSample>) {
+    let (mut moment, mut keep) = (None, false);
+    samples.retain(|sample| {
+        if moment.replace(sample.at_ns) != Some(sample.at_ns) {
+            keep = !keep;
+        }
+        keep
+    });
 }
 
 /// The next message, if one comes in that time. It does not wait for it as a part: who does so polls for its node, and once more for a while after each message
@@ -146,4 +153,25 @@ fn send_samples(
     samples
         .chunks(most)
         .try_for_each(|chunk| part.sender(console).command(number).send(bytemuck::cast_slice(chunk)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every second sample was dropped: of a node with two rows all of the one.
+    #[test]
+    fn samples_that_are_too_many_lose_moments_and_not_rows() {
+        let sample =
+            |at_ns, pool| RowSample { at_ns, node: 0, peer: 1, pool, density: 0.5, utilisation: 0.5 };
+        let mut samples: Vec<_> =
+            (0..8).flat_map(|at| [SEND_ROW, RECEIVE_ROW].map(|pool| sample(at, pool))).collect();
+        for left in [&[0, 2, 4, 6][..], &[0, 4]] {
+            thin(&mut samples);
+            for pool in [SEND_ROW, RECEIVE_ROW] {
+                let row = samples.iter().filter(|sample| sample.pool == pool);
+                assert_eq!(row.map(|sample| sample.at_ns).collect::<Vec<_>>(), left);
+            }
+        }
+    }
 }
