@@ -70,10 +70,16 @@ fn value_end(text: &str) -> usize {
 
 fn without_user(address: &str) -> String {
     let Some((scheme, rest)) = address.split_once("://") else { return address.to_owned() };
-    let host_end = rest.find(['/', '?', '#', ' ']).unwrap_or(rest.len());
-    let (host, path) = rest.split_at(host_end);
-    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
-    format!("{scheme}://{host}{path}")
+    let ends = |marks: &[char]| rest.find(marks).unwrap_or(rest.len());
+    let user_end = |end: usize| rest.get(..end).and_then(|host| host.rfind('@'));
+    let host_end = ends(&['/', '?', '#', ' ']);
+    // A password with one of these marks, which should have been encoded, begins like a port that is no number.
+    let port = rest.get(..host_end).and_then(|host| host.rsplit_once(':')).map(|(_, port)| port);
+    let is_port = |port: &str| port.ends_with(']') || port.parse::<u16>().is_ok();
+    let has_mark = port.is_some_and(|port| !is_port(port));
+    let end = user_end(if has_mark { ends(&[' ']) } else { host_end });
+    let rest = end.and_then(|end| rest.get(end + 1..)).unwrap_or(rest);
+    format!("{scheme}://{rest}")
 }
 
 #[cfg(test)]
@@ -86,6 +92,10 @@ mod tests {
             ("rtsp://cam/one?channel=2", "rtsp://cam/one?channel=2"),
             ("rtsp://me:secret@cam:554/one", "rtsp://cam:554/one"),
             ("rtp://me:sec@ret@1.2.3.4", "rtp://1.2.3.4"),
+            ("rtsp://me:sec/ret@cam/one", "rtsp://cam/one"),
+            ("not rtsp://me:#sec?r@et@cam:554/one; a@b", "not rtsp://cam:554/one; a@b"),
+            ("rtsp://cam:554/one@2", "rtsp://cam:554/one@2"),
+            ("rtsp://[fe80::1]/one@2", "rtsp://[fe80::1]/one@2"),
             ("rtsp://cam/live?User=me&PWD=s%20x&channel=1", "rtsp://cam/live?User=…&PWD=…&channel=1"),
             (
                 "rtsp://cam/user=me_password=a_b_channel=1_stream=0.sdp",

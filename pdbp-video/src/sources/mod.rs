@@ -93,7 +93,10 @@ impl Address {
         let refused = |reason: String| AddressError { text: plain::without_secrets(text), reason };
         Some(match scheme.as_str() {
             "rtsp" => rtsp(text, Carrier::Tcp).map_err(refused),
-            "rtspu" => rtsp(&text.replacen("rtspu", "rtsp", 1), Carrier::Udp).map_err(refused),
+            "rtspu" => {
+                let tail = text.get(scheme.len()..).unwrap_or_default();
+                rtsp(&format!("rtsp{tail}"), Carrier::Udp).map_err(refused)
+            }
             "rtp" => rtp(text).map_err(refused),
             _ => Err(refused(format!(
                 "{scheme} is not read; give rtsp://HOST/PATH, rtp://ADDRESS:PORT, an .sdp file or a video file"
@@ -121,7 +124,8 @@ impl Address {
 }
 
 fn rtsp(text: &str, carrier: Carrier) -> Result<Address, String> {
-    let mut url = Url::parse(text).map_err(|error| format!("{error}; give rtsp://HOST[:PORT]/PATH"))?;
+    let usage = "give rtsp://[USER:PASSWORD@]HOST[:PORT]/PATH, and write the letters % / ? # of a password as %25 %2F %3F %23";
+    let mut url = Url::parse(text).map_err(|error| format!("{error}; {usage}"))?;
     if url.host_str().is_none_or(str::is_empty) {
         return Err("names no host; give rtsp://HOST[:PORT]/PATH".into());
     }

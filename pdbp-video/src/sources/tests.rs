@@ -360,16 +360,18 @@ fn what_is_not_read_is_refused_by_name() {
     assert_eq!(address.to_string(), "rtsp://camera:554/one");
     let Address::Rtsp { credentials, .. } = address else { panic!() };
     assert_eq!(credentials, Some(("me".into(), "p@ss".into())));
+    let marked = Address::parse("rtsp://me:x/secret@cam/one").unwrap().unwrap_err();
+    assert!(marked.text == "rtsp://cam/one" && marked.reason.contains("%2F"), "{marked}");
     for text in ["foo://me:secret@x", "rtp://me:secret@1.2.3.4", "rtp://1.2.3.4:1?password=secret"] {
         let text = Address::parse(text).unwrap().unwrap_err().to_string();
         assert!(!text.contains("secret"), "{text}");
     }
-    for text in ["rtsp://cam/x?user=me&password=secret", "rtspu://cam/user=me_password=secret_channel=1"] {
+    for text in ["rtsp://cam/x?user=me&password=secret", "RTSPU://cam/user=me_password=secret_channel=1"] {
         let address = Address::parse(text).unwrap().unwrap();
         assert!(!address.to_string().contains("secret"), "{address}");
         // It is asked for as it was written.
         let Address::Rtsp { url, .. } = address else { panic!() };
-        assert!(url.as_str().contains("password=secret"));
+        assert!(url.scheme() == "rtsp" && url.as_str().contains("password=secret"));
     }
 }
 
