@@ -53,7 +53,7 @@ pub(super) fn start(address: Address, shared: Arc<Shared>) -> Option<AbortHandle
 /// Receives for ever.
 async fn receive(address: Address, shared: Arc<Shared>) {
     let mut listener = Listener::new(shared);
-    let mut wait = FIRST_RETRY;
+    let mut wait = Duration::ZERO;
     loop {
         listener.has_unit = false;
         // Servers' answers are parsed by library code, which may panic over hostile ones.
@@ -71,7 +71,7 @@ async fn receive(address: Address, shared: Arc<Shared>) {
 
 /// How long to wait after an attempt that has, or has not, given a picture.
 fn next_wait(before: Duration, has_unit: bool) -> Duration {
-    if has_unit { FIRST_RETRY } else { (before * 2).min(RETRY) }
+    if has_unit { FIRST_RETRY } else { (before * 2).clamp(FIRST_RETRY, RETRY) }
 }
 
 /// Receives until it fails; returns why.
