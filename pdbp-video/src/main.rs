@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
@@ -23,6 +24,22 @@ use pdbp_video::report::{self, Facts, table};
 use pdbp_video::streams::{StreamNo, Streams};
 
 type Failed = Box<dyn Error + Send + Sync>;
+
+/// That of the standard library panics if nobody reads the text: a run would lose its files.
+macro_rules! eprintln {
+    ($($text:tt)*) => {{ let _ = writeln!(io::stderr(), $($text)*); }};
+}
+
+/// Prints a line. A reader may close the pipe early (`pdbp-video | head -1`), which is no failure. Returns whether there was none.
+fn print(line: &str) -> bool {
+    match writeln!(io::stdout(), "{line}") {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            eprintln!("pdbp-video: cannot write the output: {error}");
+            false
+        }
+        _ => true,
+    }
+}
 
 fn main() -> ExitCode {
     #[cfg(target_os = "linux")]
@@ -89,7 +106,7 @@ fn watch(cli: &Cli) -> Result<ExitCode, Failed> {
     say(&setup.notices);
     if cli.room {
         if let Some(room) = setup.room.as_ref().filter(|_| speaks) {
-            println!("{room}");
+            print(room);
         }
         return Ok(if setup.all_fit(cli) { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
@@ -99,9 +116,9 @@ fn watch(cli: &Cli) -> Result<ExitCode, Failed> {
     };
     let title = describe(&setup);
     if speaks && !cli.quiet {
-        println!("{title}");
+        print(&title);
         if let Some(room) = &setup.room {
-            println!("{room}");
+            print(room);
         }
     }
     let live = match cli.serve.as_ref().filter(|_| speaks) {
@@ -109,7 +126,7 @@ fn watch(cli: &Cli) -> Result<ExitCode, Failed> {
             let live = Live::new(title.clone(), setup.streams.clone(), setup.plan, setup.codec);
             let served = live.serve(address)?;
             // Even with --quiet: a user who asks for port 0 must learn the port.
-            println!("live page: http://{}/", served.address());
+            print(&format!("live page: http://{}/", served.address()));
             Some((live, served))
         }
         None => None,
@@ -120,7 +137,7 @@ fn watch(cli: &Cli) -> Result<ExitCode, Failed> {
         // The console is in another process, or in another cluster.
         None => {
             if let (Side::Decodes(other), false) = (&setup.side, cli.quiet || !speaks) {
-                println!("decoded for cluster {other}");
+                print(&format!("decoded for cluster {other}"));
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -142,22 +159,20 @@ fn show(cli: &Cli, setup: &Setup, cluster: Option<&Cluster>, title: String, outc
     for line in fault_lines(&streams, outcome) {
         eprintln!("pdbp-video: {line}");
     }
-    if !cli.quiet {
-        println!("\n{}", table::table(&streams, outcome));
-    }
+    let printed = cli.quiet || print(&format!("\n{}", table::table(&streams, outcome)));
     let transport = ("Transport".to_owned(), transport(cluster, &setup.side));
     let written = write_files(cli, (&streams, setup), title, transport, outcome);
     let measured = report_missing(setup, outcome);
-    if written && measured { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if printed && written && measured { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Reports at the end, where it is seen, what was not measured. Returns whether everything was.
 fn report_missing(setup: &Setup, outcome: &Outcome) -> bool {
-    let count = |number: usize| pdbp_plots::count(number as u64);
-    if outcome.arrivals.is_empty() {
+    let (pictures, faults) = outcome.totals();
+    if pictures == 0 {
         eprintln!("pdbp-video: no stream gave a picture that could be analysed");
-    } else if !outcome.faults.is_empty() {
-        let (missing, there) = (count(outcome.faults.len()), count(outcome.arrivals.len()));
+    } else if faults > 0 {
+        let [missing, there] = [faults, pictures].map(pdbp_plots::count);
         match outcome.mode {
             Mode::Live => eprintln!(
                 "pdbp-video: sources had {missing} faults (see above), {there} pictures were measured"
@@ -173,7 +188,7 @@ fn report_missing(setup: &Setup, outcome: &Outcome) -> bool {
     for refused in &setup.refused {
         eprintln!("  {refused}");
     }
-    !outcome.arrivals.is_empty() && outcome.faults.is_empty() && setup.refused.is_empty()
+    pictures > 0 && faults == 0 && setup.refused.is_empty()
 }
 
 fn plural(number: u64, one: &str, many: &str) -> String {
@@ -315,7 +330,7 @@ fn write_files(
         settings.extend(refused);
         match report::write(directory, &Facts { title, settings }, streams, outcome) {
             Ok(page) if cli.quiet => drop(page),
-            Ok(page) => println!("report: {}", page.display()),
+            Ok(page) => all &= print(&format!("report: {}", page.display())),
             Err(error) => {
                 eprintln!("pdbp-video: {error}");
                 all = false;

@@ -4,13 +4,20 @@ use std::process::{Command, Output};
 
 use pdbp_video::clips::BUNDLED;
 
-/// Runs the program without the settings of whoever runs the tests.
-fn video(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pdbp-video"));
+const PROGRAM: &str = env!("CARGO_BIN_EXE_pdbp-video");
+
+/// A command without the settings of whoever runs the tests.
+fn command(program: &str) -> Command {
+    let mut command = Command::new(program);
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("PDBP_")) {
         command.env_remove(name);
     }
-    command.args(arguments).envs(variables.iter().copied()).output().unwrap()
+    command
+}
+
+/// Runs the program.
+fn video(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+    command(PROGRAM).args(arguments).envs(variables.iter().copied()).output().unwrap()
 }
 
 fn printed(output: &Output) -> String {
@@ -41,6 +48,20 @@ fn a_transport_that_does_not_exist_is_refused() {
     let output = video(&[], &[("PDBP_TRANSPORT", "pigeon")]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("environment"), "{output:?}");
+}
+
+/// The program panicked at the table, before it wrote the file.
+#[test]
+#[cfg(unix)]
+fn a_reader_that_leaves_early_costs_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("frames.csv");
+    let status = folder.path().join("status");
+    let script = r#"{ "$0" --streams 3 --nodes 0 --csv "$1"; echo $? >"$2"; } 2>&1 | true"#;
+    let done = command("sh").args(["-c", script, PROGRAM]).args([&file, &status]).status();
+    assert!(done.unwrap().success());
+    assert_eq!(std::fs::read_to_string(&status).unwrap().trim(), "0");
+    assert_eq!(std::fs::read_to_string(&file).unwrap().lines().count(), 4);
 }
 
 /// A folder with a clip that can be measured, and others.

@@ -331,6 +331,12 @@ impl Outcome {
         pairs.into_values().collect()
     }
 
+    /// Pictures that were measured, and faults, also those that are no longer kept.
+    pub fn totals(&self) -> (u64, u64) {
+        let frames = self.past.frames.iter().sum::<usize>() + self.arrivals.len();
+        (frames as u64, self.past.faults.values().sum::<u64>() + self.faults.len() as u64)
+    }
+
     /// The known state of each stream of a run over live sources.
     pub fn sources(&self) -> Vec<SourceState> {
         let passes = u32::try_from(self.passes.len()).unwrap_or(u32::MAX);

@@ -65,6 +65,7 @@ fn what_is_dropped_of_a_long_run_is_counted_all_the_same() {
     let sources = outcome.sources();
     let counts: Vec<_> = sources.iter().map(|of| (of.pictures, of.faults, of.silent, of.is_live())).collect();
     assert_eq!(counts, [(50, 0, 0, true), (10, 50, 40, false)]);
+    assert_eq!(outcome.totals(), (60, 50));
     assert_eq!(sources[1].last_fault.as_deref(), Some("fault 49"));
     assert_eq!(outcome.tallies().iter().map(|tally| tally.black).collect::<Vec<_>>(), [50, 10]);
 }

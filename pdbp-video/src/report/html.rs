@@ -60,7 +60,7 @@ fn tiles(out: &mut String, streams: &Streams, outcome: &Outcome) {
         (count(all.frames_per_second(passes).round() as u64), "frames per second"),
         (duration(all.latency_ns[0]), "median latency"),
         (format!("{:.1} %", outcome.work.outside_share() * 100.0), "time outside decoding and analysis"),
-        (count(outcome.faults.len() as u64), fault_words(outcome).2),
+        (count(outcome.totals().1), fault_words(outcome).2),
     ];
     out.push_str("<div class=tiles>");
     for (value, label) in tiles {
