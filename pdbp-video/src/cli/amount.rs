@@ -24,7 +24,10 @@ pub(super) fn passes(cli: &Cli, mode: Mode, clips: &[Clip]) -> u32 {
     };
     cli.passes.unwrap_or_else(|| match mode {
         Mode::Live => 60,
-        Mode::Continuous if is_each_once => longest(|index| index.pictures.len()),
+        // Those before the first key picture cannot be decoded.
+        Mode::Continuous if is_each_once => longest(|index| {
+            index.pictures.len() - index.entries.first().map_or(0, |first| first.picture as usize)
+        }),
         Mode::Sample if is_each_once => longest(|index| index.entries.len()),
         Mode::Continuous => 50,
         Mode::Sample | Mode::Replay => 1,

@@ -37,6 +37,21 @@ fn files_are_a_stream_each_and_measured_to_their_ends() {
     assert_eq!(amounts(&["--streams", "7"]).1, 1, "files that stand for many streams are sampled");
 }
 
+/// As many pictures were measured a second time.
+#[test]
+fn a_file_that_was_cut_before_its_first_key_picture_is_measured_from_there_to_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = crate::clips::BUNDLED[0].data;
+    let whole = crate::annexb::Index::new(data).unwrap();
+    let file = folder.path().join("cut.h264");
+    std::fs::write(&file, &data[whole.pictures[1].start..]).unwrap();
+    let setup = cli(&[&file.display().to_string(), "--continuous"]).setup(None).unwrap();
+    let index = setup.streams.clips()[0].index();
+    assert_eq!(index.pictures.len(), whole.pictures.len() - 1);
+    let all_from = |entry: usize| whole.pictures.len() - whole.entries[entry].picture as usize;
+    assert_eq!(setup.plan.passes as usize, all_from(whole.entries.len() - index.entries.len()));
+}
+
 #[test]
 fn in_a_job_every_process_is_a_node() {
     let job = |rank| Some(Launch { rank, ranks: 6 });
