@@ -9,10 +9,12 @@ use pdbp_video::clips::{BUNDLED, Clip};
 use pdbp_video::decode::{Codec, DecodeError, Follower, Sampler, Wanted, Yuv, whole};
 
 /// Streams with their pictures, the hash of what x265 says they look like, and where decoding can begin.
-const STREAMS: [(&str, usize, u64, &[u32]); 4] = [
+const STREAMS: [(&str, usize, u64, &[u32]); 5] = [
     ("hevc_closed_gop", 30, 0xa86c82ea6a73805e, &[0, 12, 24]),
     // Pictures that come after the later key frames refer to some before them.
     ("hevc_open_gop", 30, 0x23cddba083b0f6b2, &[0]),
+    // Later key frames are CRA pictures, which may continue what comes before them.
+    ("hevc_cra", 30, 0x71e7f453bcf7f57a, &[0, 12, 24]),
     ("hevc_repeated_headers", 30, 0xed14bc7e4f185258, &[0, 12, 24]),
     ("hevc_cropped", 16, 0xb0f4d6c892684420, &[0, 12]),
 ];
@@ -147,6 +149,23 @@ fn entry_points_and_every_picture_of(codec: Codec) {
         for (place, (picture, planes)) in shown.iter().enumerate() {
             assert_eq!(*picture as usize, place % number, "{name}");
             assert!(*planes == expected[place % number], "{name}, picture {picture}");
+        }
+    }
+}
+
+/// A decoder took a CRA picture for a picture of the sequence that it had begun with another stream, and reported it as damaged if both had the same
+/// place in their sequences.
+#[test]
+fn key_pictures_sampled_from_equal_streams_by_turns_are_the_same_pictures() {
+    for codec in codecs() {
+        let clip = clip("hevc_cra").unwrap();
+        if !is_decoded(codec, &clip) {
+            continue;
+        }
+        let (expected, mut sampler) = (pictures(codec, &clip), Sampler::new(codec));
+        for entry in clip.index().entries.iter().flat_map(|entry| [entry, entry]) {
+            let picture = sampler.sample(&clip, entry, planes);
+            assert!(picture.is_ok_and(|got| got == expected[entry.picture as usize]), "{codec}, {entry:?}");
         }
     }
 }

@@ -176,8 +176,8 @@ impl Sampler {
         };
         let mut first = First::new(|yuv: &Yuv<'_>| (yuv.size() == entry.size).then(|| take(yuv)));
         let mut decoded = decoder.decode(clip.data(), &entry.pieces, &mut |yuv| first.take(yuv));
-        // The picture either came at once, or waits for others that may be displayed before it.
-        if decoded.is_ok() && first.taken() == 0 {
+        // It came at once, or waits for others that may be displayed before it. A CRA picture of H.265 would go on with what was not drained before.
+        if decoded.is_ok() && (first.taken() == 0 || standard == Standard::H265) {
             decoded = decoder.drain(&mut |yuv| first.take(yuv));
         }
         decoded.map_err(|reason| match decoder.fault() {
