@@ -138,7 +138,10 @@ fn join(head: &Head, pieces: &[Measured]) -> Joined {
             tally.add(picture, sight);
         }
         faults.extend(piece.fault.as_ref().map(|fault| {
-            format!("{}: piece {number}, pictures from {} on: {fault}", head.name, piece.first)
+            format!(
+                "{}: piece {number}, counted from picture {} of the clip: {fault}",
+                head.name, piece.first
+            )
         }));
     }
     let freeze = if tally.froze() { tally.freeze } else { 0 };
@@ -312,7 +315,9 @@ mod tests {
         let head = Head { name: clip.name().to_owned(), class: "QCIF".to_owned() };
         let joined = join(&head, &pieces);
         assert_eq!(joined.faults.len(), 1);
-        assert!(joined.faults[0].contains("x,y: piece 2"), "{:?}", joined.faults);
+        // Its number is that in the piece.
+        let words = "x,y: piece 2, counted from picture 60 of the clip: picture 1 is";
+        assert!(joined.faults[0].starts_with(words), "{:?}", joined.faults);
         assert!(joined.pictures > 100 && joined.lines.starts_with(b"\"x,y\",QCIF,0,0,"));
     }
 }
