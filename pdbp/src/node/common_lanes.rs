@@ -132,9 +132,9 @@ impl CommonLanes {
         })
     }
 
-    /// Submits the common block to the node.
-    pub(crate) fn submit(&self, engine: &mut NodeEngine, node: NodeId) {
-        submit(&mut self.lanes().outbox, engine, node);
+    /// Submits the common block to the node, which becomes vacant if nothing is in it. Returns whether there was one.
+    pub(crate) fn submit(&self, engine: &mut NodeEngine, node: NodeId) -> bool {
+        submit(&mut self.lanes().outbox, engine, node)
     }
 
     /// Submits the blocks that are due. Returns how many.
@@ -172,8 +172,7 @@ impl Shared {
     }
 }
 
-fn submit(outbox: &mut Outbox<'static>, engine: &mut NodeEngine, node: NodeId) {
-    if let Some((block, _)) = outbox.take(node.index()) {
-        engine.submit(block);
-    }
+fn submit(outbox: &mut Outbox<'static>, engine: &mut NodeEngine, node: NodeId) -> bool {
+    let block = outbox.take(node.index()).map(|(block, _)| block);
+    block.map(|block| engine.submit(block)).is_some()
 }

@@ -17,17 +17,28 @@ impl<S: Share> Part<S> {
         (node, bytes): (NodeId, usize),
         patience: Patience,
         receive: Option<&mut (dyn FnMut(Message<S>) + '_)>,
-        attempt: impl FnMut(&mut NodeEngine, Time) -> Result<R, outbox::SendError>,
+        mut attempt: impl FnMut(&mut NodeEngine, Time) -> Result<R, outbox::SendError>,
     ) -> Result<R, SendError> {
+        let common = self.shared().common.get();
         if (self.in_common.get() || self.has_left_packed.get())
-            && let Some(common) = self.shared().common.get()
+            && let Some(common) = common
         {
             common.submit(&mut self.shared().engine(), node);
             if common.oldest().is_none() {
                 self.has_left_packed.set(false);
             }
         }
-        self.await_room((node, bytes), patience, receive, attempt)
+        // Who does not wait here asks `has_room` next, which sees the block that parts share. That has no room for this: it leaves, or, if a
+        // look for room has opened it and nobody has used it, makes room.
+        let common = common.filter(|_| patience.timeout(self).is_none_or(|timeout| timeout.is_zero()));
+        self.await_room((node, bytes), patience, receive, |engine, now| match attempt(engine, now) {
+            Err(outbox::SendError::Open(OpenError::WouldBlock))
+                if common.is_some_and(|common| common.submit(engine, node)) =>
+            {
+                attempt(engine, now)
+            }
+            done => done,
+        })
     }
 
     /// Submits what this part has packed for a node. Then repeats `attempt`, which needs room for a message of `bytes` bytes there,

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Cluster, Progress};
+use crate::{Cluster, Progress, SendError};
 
 /// The master accepts the part when nobody waits for that any more.
 #[test]
@@ -72,4 +72,35 @@ fn what_is_left_to_another_task_is_overtaken_by_nothing() {
     leave(b"last");
     drop(part);
     assert_eq!(received(1), [b"last"]);
+}
+
+/// Neither what other parts have packed into the block that all share, nor such a block opened by a look for room, is room for a stream. Its writer
+/// looked again and again, without end, and the block that became free stayed in the other one's hands.
+#[test]
+fn a_stream_without_room_waits_beside_a_block_that_parts_share() {
+    const ROW: usize = 4;
+    const SOON: Duration = Duration::from_secs(60);
+    let builder = Cluster::builder().nodes(2).progress(Progress::Inline).row_blocks(ROW as u32);
+    let cluster = builder.start().unwrap();
+    let [node, other] = [0, 1].map(|n| cluster.node(n).unwrap());
+    let [part, second] = ["part", "second"].map(|name| node.register(name, PartKind::Cpu).unwrap());
+    let to = other.register("to", PartKind::Cpu).unwrap();
+    node.shared.begin_common(&node.shared.engine(), other.id());
+    let mut writer = part.open_stream(to.id()).unwrap();
+    writer.set_timeout(Some(Duration::ZERO));
+    let segment = vec![7; writer.segment_len()];
+    for _ in 1..ROW {
+        assert_eq!(writer.write_some(&segment), Ok(segment.len()));
+        writer.flush_segment().unwrap();
+    }
+    second.send(to.id(), b"in the last block").unwrap();
+    assert!(matches!(writer.write_some(&segment), Err(SendError::Timeout(_))));
+    let waited = part.recv_or_room(to.id(), Duration::from_millis(10)).map(|_| ());
+    assert!(matches!(waited, Err(RecvError::Timeout(_))), "{waited:?}");
+
+    let mut reader = to.accept_stream(SOON).unwrap();
+    drop(reader.next_segment(SOON).unwrap());
+    other.poll();
+    assert!(second.wait(Interest::Send(to.id()), SOON).unwrap().send);
+    assert_eq!(writer.write_some(&segment), Ok(segment.len()));
 }
