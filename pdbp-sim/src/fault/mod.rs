@@ -175,6 +175,15 @@ impl<T: Transport, M: BlockMemory> FaultInjector<T, M> {
         self.links.get(peer.index()).is_some_and(|l| l.failed)
     }
 
+    /// Whether the user has yet to be told of an end or a beginning of the link. Blocks it submits before that are for a session that is over, and
+    /// must not leave in the next one.
+    fn is_untold(&self, peer: NodeId) -> bool {
+        let is_news = |(_, completion): &(u64, Completion<T::Error>)| {
+            matches!(completion, Completion::PeerFailed { .. } | Completion::PeerRestored { .. })
+        };
+        self.links.get(peer.index()).is_some_and(|link| link.queue.iter().any(is_news))
+    }
+
     /// Queues a completion of the wrapped transport, changed where necessary.
     fn admit(&mut self, completion: Completion<T::Error>) {
         let (peer, completion) = match completion {
@@ -272,7 +281,7 @@ impl<T: Transport, M: BlockMemory> Transport for FaultInjector<T, M> {
         if self.is_due(peer) {
             self.fail(peer);
         }
-        if can_wait && self.has_failed(peer) {
+        if can_wait && (self.has_failed(peer) || self.is_untold(peer)) {
             return Err(Refused { op, reason: Reason::PeerFailed });
         }
         if can_wait && self.faults.busy.strikes(&mut self.random) {

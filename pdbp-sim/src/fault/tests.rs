@@ -2,6 +2,7 @@ use pdbp_core::umb::BlockPool;
 use pdbp_local::Local;
 
 use super::*;
+use crate::network::{Network, Physics, ms};
 
 fn node(i: u16) -> NodeId {
     NodeId::new(i).unwrap()
@@ -288,4 +289,25 @@ fn a_tripped_breaker_takes_the_link_down_at_the_next_poll_and_no_other_does() {
     assert!(matches!(one.poll_completion(), Some(Completion::PeerFailed { peer, .. }) if peer == node(0)));
     assert!(one.poll_completion().is_none(), "it is said once");
     assert_eq!(one.injected().failures, 1);
+}
+
+#[test]
+fn a_block_does_not_get_into_a_session_of_which_its_sender_has_yet_to_be_told() {
+    let physics = Physics { give_up: ms(1), largest_block: 164, ..Physics::default() };
+    let (network, ports) = Network::new(2, physics, 1).unwrap();
+    let mut ports = ports.into_iter();
+    let mut zero =
+        FaultInjector::new(ports.next().unwrap(), Faults { delay: 1_000_000, ..Faults::default() });
+    let mut pool = BlockPool::new(HeapMemory::new(16 << 10).unwrap(), node(0), 100);
+    send(&mut zero, &mut pool, 1);
+    let run = |until| while network.step(until).is_some() {};
+    network.cut(0, 1);
+    run(ms(5));
+    network.heal();
+    run(ms(10));
+    assert_eq!(network.counts().restored, 1);
+    assert!((0..10).all(|_| zero.poll_completion().is_none()));
+    let block = pool.take().unwrap();
+    let sent = zero.submit(Op::Send { peer: node(1), block: pool.seal(block, 100) });
+    assert!(matches!(sent, Err(Refused { reason: Reason::PeerFailed, .. })), "{sent:?}");
 }
