@@ -1,10 +1,10 @@
-//! The contents of the suite's blocks: every byte follows from the link, the number of the block on it, and the length.
+//! The contents of the suite's blocks: every byte follows from the link and its session, the number of the block in that, and the length.
 //!
 //! ```text
-//!  0          8        10       12        16         24       28      32
-//!  +----------+--------+--------+---------+----------+--------+-------+------------------+
-//!  | "PDBPtest" source | dest   | kind    | sequence | length | zero  | pattern …        |
-//!  +----------+--------+--------+---------+----------+--------+-------+------------------+
+//!  0          8        10       12        16         24       28        32
+//!  +----------+--------+--------+---------+----------+--------+---------+----------------+
+//!  | "PDBPtest" source | dest   | kind    | sequence | length | session | pattern …      |
+//!  +----------+--------+--------+---------+----------+--------+---------+----------------+
 //! ```
 
 use pdbp_core::id::NodeId;
@@ -30,6 +30,8 @@ pub(super) struct Contents {
     pub(super) source: NodeId,
     pub(super) dest: NodeId,
     pub(super) kind: Kind,
+    /// The session of the link, for both of its ends.
+    pub(super) session: u32,
     pub(super) sequence: u64,
     pub(super) length: usize,
 }
@@ -37,13 +39,14 @@ pub(super) struct Contents {
 impl Contents {
     fn head(&self) -> [u8; HEAD] {
         let mut head = [0; HEAD];
-        let fields: [&[u8]; 6] = [
+        let fields: [&[u8]; 7] = [
             &MAGIC,
             &self.source.raw().to_le_bytes(),
             &self.dest.raw().to_le_bytes(),
             &(self.kind as u32).to_le_bytes(),
             &self.sequence.to_le_bytes(),
             &(self.length as u32).to_le_bytes(),
+            &self.session.to_le_bytes(),
         ];
         for (to, from) in head.iter_mut().zip(fields.into_iter().flatten()) {
             *to = *from;
@@ -93,6 +96,7 @@ impl Contents {
         let fields = [
             ("source", number(8..10), u64::from(self.source.raw())),
             ("destination", number(10..12), u64::from(self.dest.raw())),
+            ("session", number(28..32), self.session.into()),
             ("number on the link", number(16..24), self.sequence),
             ("kind", number(12..16), self.kind as u64),
             ("length as written", number(24..28), self.length as u64),

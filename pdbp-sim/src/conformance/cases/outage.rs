@@ -83,7 +83,8 @@ pub(crate) fn an_outage_that_was_given_up_brings_all_back<T: Transport, M: Block
     Ok(Verdict::Passed)
 }
 
-/// Blocks in flight on the former link never arrive on the new one, which begins with its own first block.
+/// Blocks in flight on the former link never arrive on the new one, which begins with its own first block, under a later number that both
+/// ends have.
 pub(crate) fn a_restored_link_is_a_new_one<T: Transport, M: BlockMemory>(
     node: &mut Node<T, M>,
 ) -> Result<Verdict, Failure> {

@@ -7,7 +7,7 @@ use pdbp_core::{ArrivedBlock, BlockMemory, Completion, SealedBlock, Transport};
 
 use super::super::Failure;
 use super::super::contents::{Contents, Kind};
-use super::Node;
+use super::{Held, Link, Node};
 
 impl<T: Transport, M: BlockMemory> Node<T, M> {
     /// Polls once and updates the books. Returns whether anything happened.
@@ -36,10 +36,10 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
                 let given = self.pool.give_vacant(block).is_ok();
                 self.ensure(given, || format!("{peer}'s unused block is not of this node's pool"))?;
             }
-            Completion::PeerRestored { peer, .. } => {
+            Completion::PeerRestored { peer, session } => {
                 let was_down = std::mem::replace(&mut self.link(peer)?.down, false);
                 self.ensure(was_down, || format!("{peer} was reported restored, and had not failed"))?;
-                self.begin_anew(peer)?;
+                self.begin_anew(peer, session)?;
             }
             Completion::PeerFailed { peer, .. } => {
                 if !self.closing {
@@ -59,13 +59,16 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
     }
 
     /// Records that the link to a peer is a new one: its numbers restart, and blocks that arrived earlier no longer matter.
-    fn begin_anew(&mut self, peer: NodeId) -> Result<(), Failure> {
+    fn begin_anew(&mut self, peer: NodeId, session: u32) -> Result<(), Failure> {
+        let before = std::mem::replace(&mut self.link(peer)?.session, session);
+        // After the last one comes 0.
+        let is_later = (1..1 << 31).contains(&session.wrapping_sub(before));
+        self.ensure(is_later, || format!("session {session} with {peer} began after session {before}"))?;
         let link = self.link(peer)?;
         (link.next_out, link.next_in) = (0, 0);
         link.restored += 1;
-        while let Some((_, block)) = self.link(peer)?.inbox.pop_front() {
-            let given = self.pool.give_arrived(block).is_ok();
-            self.ensure(given, || format!("a block filled by {peer} is not of this node's pool"))?;
+        while let Some((contents, block)) = self.link(peer)?.inbox.pop_front() {
+            self.release(Held { contents, block })?;
         }
         Ok(())
     }
@@ -106,11 +109,11 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         if !self.in_place(peer) {
             self.unpost(peer, id)?;
         }
-        let sequence = self.link(peer)?.next_in;
+        let Link { next_in: sequence, session, .. } = *self.link(peer)?;
         let length = block.bytes().len();
         let is_meet = block.bytes().get(12) == Some(&(Kind::Meet as u8));
         let kind = if is_meet { Kind::Meet } else { Kind::Data };
-        let contents = Contents { source: peer, dest: me, kind, sequence, length };
+        let contents = Contents { source: peer, dest: me, kind, session, sequence, length };
         let same = contents.compare_arrived(block.bytes());
         same.map_err(|e| self.failure(format!("block {sequence} from {peer} {e}")))?;
         let link = self.link(peer)?;

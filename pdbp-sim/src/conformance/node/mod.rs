@@ -26,7 +26,7 @@ pub(super) use steps::{Sending, Traffic};
 pub(super) const WINDOW: usize = 8;
 
 /// One node of the domain under test. All checks of the contract that need no plan happen here, on every block of every case:
-/// order, number and bytes of arriving blocks, identity and bytes of returned blocks.
+/// order, number, session and bytes of arriving blocks, identity and bytes of returned blocks.
 pub struct Node<T: Transport, M: BlockMemory> {
     // Before the pool: the endpoint releases blocks when it is dropped.
     endpoint: Option<T>,
@@ -53,6 +53,7 @@ pub struct Node<T: Transport, M: BlockMemory> {
 struct Link {
     in_place: bool,
     capacity: usize,
+    session: u32,
     next_out: u64,
     next_in: u64,
     away: Vec<(BlockId, Contents)>,
@@ -82,6 +83,7 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
             .map(|n| Link {
                 in_place: endpoint.arrival(n) == Arrival::InPlace,
                 capacity: endpoint.capacity(n),
+                session: endpoint.session(n),
                 ..Link::default()
             })
             .collect();
@@ -315,8 +317,8 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
             return Ok(Sending::Later);
         }
         let Some(mut block) = self.pool.take() else { return Ok(Sending::Later) };
-        let sequence = self.link(peer)?.next_out;
-        let contents = Contents { source: self.id(), dest: peer, kind, sequence, length };
+        let Link { next_out: sequence, session, .. } = *self.link(peer)?;
+        let contents = Contents { source: self.id(), dest: peer, kind, session, sequence, length };
         contents.write(block.bytes_mut());
         let block = self.pool.seal(block, length);
         let id = block.id();

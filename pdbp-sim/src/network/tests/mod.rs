@@ -9,6 +9,7 @@ mod guests;
 mod links;
 mod nameless;
 mod runs;
+mod sessions;
 
 use pdbp_core::umb::HeapMemory;
 use pdbp_core::{Arrival, Transport};
@@ -18,6 +19,15 @@ use crate::conformance::Node;
 
 /// The suite's nodes over a network whose time advances with their polls.
 fn domain(nodes: usize, physics: Physics) -> Vec<Node<Port, HeapMemory>> {
+    wrapped(nodes, physics, |port| port)
+}
+
+/// The same, with each port wrapped.
+fn wrapped<T: Transport>(
+    nodes: usize,
+    physics: Physics,
+    wrap: impl Fn(Port) -> T,
+) -> Vec<Node<T, HeapMemory>> {
     let physics = Physics {
         largest_block: 1000,
         in_flight: 4,
@@ -29,8 +39,8 @@ fn domain(nodes: usize, physics: Physics) -> Vec<Node<Port, HeapMemory>> {
     };
     let (network, ports) = Network::new(nodes, physics, 5).unwrap();
     network.set_pace(Pace::Polls);
-    let bytes = Node::<Port, HeapMemory>::memory(nodes, 1024);
-    let node = |port| Node::new(port, HeapMemory::new(bytes).unwrap(), 1024);
+    let bytes = Node::<T, HeapMemory>::memory(nodes, 1024);
+    let node = |port| Node::new(wrap(port), HeapMemory::new(bytes).unwrap(), 1024);
     ports.into_iter().map(node).collect()
 }
 
