@@ -265,7 +265,7 @@ impl Network {
     }
 
     /// From now on, a node that starts again is another process, which takes over the place.
-    pub(super) fn publish_lives(&self) {
+    pub(crate) fn publish_lives(&self) {
         lock(&self.0).tells_lives = true;
     }
 

@@ -12,6 +12,15 @@ pub enum Entry {
     Outcome(Outcome),
     /// This many polls in a row returned nothing.
     Idle(u64),
+    /// From the next poll on, the transport says this of a peer.
+    Peer {
+        /// The peer.
+        peer: NodeId,
+        /// See [`Transport::has_ended`](pdbp_core::Transport::has_ended).
+        has_ended: bool,
+        /// See [`Transport::life`](pdbp_core::Transport::life).
+        life: u64,
+    },
 }
 
 /// The kind of an operation.

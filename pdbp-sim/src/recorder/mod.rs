@@ -2,7 +2,8 @@
 //! engine.
 //!
 //! A [`Recording`] contains every operation with the length and a hash of its block, every completion with the bytes that arrived,
-//! and how often polls returned nothing. When written ([`Recording::write`]) or printed, it is text, one line per entry.
+//! how often polls returned nothing, and what the transport says of peers whose links have failed. When written
+//! ([`Recording::write`]) or printed, it is text, one line per entry.
 //!
 //! [`Replay`] is a transport that returns the recorded completions to an engine called as before, without any network, and finds
 //! the first point where the engine behaves differently.
@@ -50,6 +51,8 @@ pub struct Recording {
     pub largest_block: usize,
     /// See [`Capabilities::trusted`].
     pub trusted: bool,
+    /// See [`Transport::restores_links`].
+    pub restores_links: bool,
     /// The properties of the link to each peer.
     pub links: Vec<Link>,
     /// The events, in order.
@@ -67,6 +70,10 @@ pub struct Link {
     pub capacity: usize,
     /// The session with which the link began.
     pub session: u32,
+    /// The life of the peer at that time.
+    pub life: u64,
+    /// Whether the peer's place was still empty then.
+    pub is_vacant: bool,
 }
 
 impl Recording {
@@ -106,6 +113,16 @@ impl fmt::Display for Recording {
 pub struct Recorder<T> {
     inner: T,
     recording: Recording,
+    /// What was last recorded of each peer.
+    peers: Vec<Peer>,
+}
+
+/// What a transport says of a peer: [`Transport::has_ended`] and [`Transport::life`]. It changes only while the link is down and as it comes up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Peer {
+    is_down: bool,
+    has_ended: bool,
+    life: u64,
 }
 
 impl<T: Transport> Recorder<T> {
@@ -118,10 +135,16 @@ impl<T: Transport> Recorder<T> {
             best_block: inner.best_block(peer),
             capacity: inner.capacity(peer),
             session: inner.session(peer),
+            life: inner.life(peer),
+            is_vacant: inner.is_vacant(peer),
         });
-        let links = links.collect();
-        let recording = Recording { node, nodes, largest_block, trusted, links, entries: Vec::new() };
-        Self { inner, recording }
+        let links: Vec<_> = links.collect();
+        let peers =
+            links.iter().map(|link| Peer { is_down: link.is_vacant, has_ended: false, life: link.life });
+        let (peers, restores_links) = (peers.collect(), inner.restores_links());
+        let recording =
+            Recording { node, nodes, largest_block, trusted, restores_links, links, entries: Vec::new() };
+        Self { inner, recording, peers }
     }
 
     /// The recording so far.
@@ -131,13 +154,37 @@ impl<T: Transport> Recorder<T> {
 
     /// Takes the recording so far, and continues with an empty recording of the same node.
     pub fn take_recording(&mut self) -> Recording {
-        let rest = Recording { entries: Vec::new(), links: self.recording.links.clone(), ..self.recording };
+        let mut links = self.recording.links.clone();
+        for (link, known) in links.iter_mut().zip(&mut self.peers) {
+            (link.life, known.has_ended) = (known.life, false);
+        }
+        let rest = Recording { entries: Vec::new(), links, ..self.recording };
         std::mem::replace(&mut self.recording, rest)
     }
 
     /// The wrapped transport.
     pub fn inner_mut(&mut self) -> &mut T {
         &mut self.inner
+    }
+
+    /// Records what the transport says otherwise than before of peers whose links are down, or have just come up.
+    fn record_peers(&mut self, completion: Option<&Completion<T::Error>>) {
+        let (failed, restored) = match completion {
+            Some(Completion::PeerFailed { peer, .. }) => (Some(*peer), None),
+            Some(Completion::PeerRestored { peer, .. }) => (None, Some(*peer)),
+            _ => (None, None),
+        };
+        for (peer, known) in (0..).filter_map(NodeId::new).zip(&mut self.peers) {
+            known.is_down |= failed == Some(peer);
+            if !known.is_down {
+                continue;
+            }
+            let (has_ended, life) = (self.inner.has_ended(peer), self.inner.life(peer));
+            if (has_ended, life) != (known.has_ended, known.life) {
+                self.recording.push(Entry::Peer { peer, has_ended, life });
+            }
+            *known = Peer { is_down: restored != Some(peer), has_ended, life };
+        }
     }
 }
 
@@ -165,6 +212,7 @@ impl<T: Transport> Transport for Recorder<T> {
 
     fn poll_completion(&mut self) -> Option<Completion<T::Error>> {
         let completion = self.inner.poll_completion();
+        self.record_peers(completion.as_ref());
         self.recording.push(match &completion {
             Some(completion) => Entry::Outcome(Outcome::of(completion)),
             None => Entry::Idle(1),

@@ -42,6 +42,8 @@ pub struct Replay {
     /// The next entry, and, if it stands for several polls, how many of them are done.
     next: usize,
     idle: u64,
+    /// What the transport says of each peer now: whether it has ended, and its life.
+    peers: Vec<(bool, u64)>,
     divergence: Option<Divergence>,
     sent: BTreeMap<(u16, u32), SealedBlock>,
     posted: BTreeMap<(u16, u32), VacantBlock>,
@@ -54,7 +56,18 @@ impl Replay {
     /// Replays from the beginning.
     pub fn new(recording: Recording) -> Self {
         let (sent, posted, lent) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { recording, next: 0, idle: 0, divergence: None, sent, posted, lent, lender: Lender::new() }
+        let peers = recording.links.iter().map(|link| (false, link.life)).collect();
+        Self {
+            recording,
+            next: 0,
+            idle: 0,
+            peers,
+            divergence: None,
+            sent,
+            posted,
+            lent,
+            lender: Lender::new(),
+        }
     }
 
     /// The first difference from the recording.
@@ -168,6 +181,22 @@ impl Transport for Replay {
         self.recording.links.get(peer.index()).map_or(0, |link| link.session)
     }
 
+    fn has_ended(&self, peer: NodeId) -> bool {
+        self.peers.get(peer.index()).is_some_and(|(has_ended, _)| *has_ended)
+    }
+
+    fn restores_links(&self) -> bool {
+        self.recording.restores_links
+    }
+
+    fn is_vacant(&self, peer: NodeId) -> bool {
+        self.recording.links.get(peer.index()).is_some_and(|link| link.is_vacant)
+    }
+
+    fn life(&self, peer: NodeId) -> u64 {
+        self.peers.get(peer.index()).map_or(0, |(_, life)| *life)
+    }
+
     fn submit(&mut self, op: Op) -> Result<(), Refused<Divergence>> {
         let answer = self.answer(&Call::of(&op));
         let reason = match (answer, &op) {
@@ -197,6 +226,12 @@ impl Transport for Replay {
     }
 
     fn poll_completion(&mut self) -> Option<Completion<Divergence>> {
+        while let Some(&Entry::Peer { peer, has_ended, life }) = self.entry() {
+            self.next += 1;
+            if let Some(known) = self.peers.get_mut(peer.index()) {
+                *known = (has_ended, life);
+            }
+        }
         match self.entry()?.clone() {
             Entry::Idle(polls) => {
                 self.idle += 1;
@@ -211,7 +246,7 @@ impl Transport for Replay {
                 self.next += 1;
                 Some(completion)
             }
-            Entry::Call(..) => {
+            Entry::Call(..) | Entry::Peer { .. } => {
                 self.diverge("a poll".to_owned());
                 None
             }

@@ -10,7 +10,7 @@ use pdbp_core::umb::{HeapMemory, stride};
 use pdbp_core::{Config, Delivery, Engine, Storage};
 
 use super::*;
-use crate::network::{Fault, Network, Physics, Probability, Scenario, Traffic, ms, us};
+use crate::network::{CrashSight, Fault, Network, Physics, Probability, Scenario, Traffic, ms, us};
 
 const BODY: usize = 448;
 const BLOCKS: usize = 64;
@@ -165,19 +165,63 @@ fn what_is_written_is_read_again() {
 
 #[test]
 fn errors_name_the_line() {
-    let head = "pdbp-recording 2\nnode 0 of 1, blocks of 512 bytes, trusted\nlink posted 512 24 0\n";
+    let head = "pdbp-recording 3\nnode 0 of 1, blocks of 512 bytes, trusted, links stay down\nlink posted 512 24 0 0 taken\n";
     for (text, line, part) in [
-        ("pdbp 2".to_owned(), 1, "a recording begins \"pdbp-recording 2\""),
+        ("pdbp 2".to_owned(), 1, "a recording begins \"pdbp-recording 3\""),
         (String::new(), 1, "is missing"),
-        ("pdbp-recording 2\nnode x".to_owned(), 2, "write \"node N of M"),
+        ("pdbp-recording 3\nnode x".to_owned(), 2, "write \"node N of M"),
         (format!("{head}sent 1"), 4, "\"sent 1\" is no entry"),
         (format!("{head}idle 1\nreceived 0 0/1 abc"), 5, "is no entry"),
-        ("pdbp-recording 2\nnode 0 of 2, blocks of 512 bytes, trusted\n".to_owned(), 3, "0 of 2 nodes"),
+        (
+            "pdbp-recording 3\nnode 0 of 2, blocks of 512 bytes, trusted, links stay down\n".to_owned(),
+            3,
+            "0 of 2 nodes",
+        ),
     ] {
         let error = Recording::read(&text).unwrap_err();
         assert_eq!(error.line, line, "{error}");
         assert!(error.to_string().contains(part), "{error}");
     }
+}
+
+/// A node decides without a peer that has ended, which it asks its transport about.
+#[test]
+fn what_a_transport_says_of_its_peers_is_played_too() {
+    let physics = Physics { crash_sight: CrashSight::AtOnce, ..Physics::default() };
+    let (network, ports) = Network::new(3, physics, 9).unwrap();
+    network.publish_lives();
+    let mut ports: Vec<_> = ports.into_iter().map(Some).collect();
+    let mut zero = Recorder::new(ports[0].take().unwrap());
+    // Each poll, and what is said after it.
+    let mut said = Vec::new();
+    let mut poll = |zero: &mut Recorder<_>| {
+        let completion = zero.poll_completion().map(|completion| Outcome::of(&completion));
+        said.push((completion, peers(zero)));
+    };
+    (0..2).for_each(|_| poll(&mut zero));
+    ports[2] = None;
+    while network.step(ms(1)).is_some() {}
+    (0..3).for_each(|_| poll(&mut zero));
+    ports[2] = network.attach(2);
+    while network.step(ms(2)).is_some() {}
+    (0..3).for_each(|_| poll(&mut zero));
+    let first = &said[0].1;
+    assert!(said.iter().any(|(_, peers)| peers[2].0) && first[2].1 < said[7].1[2].1, "{said:?}");
+
+    let recording = Recording::read(&zero.recording().to_string()).unwrap();
+    assert_eq!(&recording, zero.recording());
+    let mut replay = Replay::new(recording);
+    assert_eq!((replay.restores_links(), &peers(&replay)), (true, first));
+    for (completion, peers_then) in said {
+        assert_eq!(replay.poll_completion().map(|completion| Outcome::of(&completion)), completion);
+        assert_eq!(peers(&replay), peers_then);
+    }
+    assert!(replay.is_over() && replay.divergence().is_none());
+}
+
+/// Whether each peer has ended, and its life.
+fn peers(end: &impl Transport) -> Vec<(bool, u64)> {
+    (0..3).map(node).map(|peer| (end.has_ended(peer), end.life(peer))).collect()
 }
 
 /// The wrapper changes nothing.

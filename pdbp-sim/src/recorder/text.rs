@@ -1,12 +1,13 @@
 //! The text format of a recording.
 //!
 //! ```text
-//! pdbp-recording 2
-//! node 1 of 3, blocks of 2048 bytes, untrusted
-//! link posted 2048 64 0                    one line per node: arrival, best block, capacity, session
+//! pdbp-recording 3
+//! node 1 of 3, blocks of 2048 bytes, untrusted, links come back
+//! link posted 2048 64 0 0 taken            one line per node: arrival, best block, capacity, session, life, place
 //! send 0 1/17 512 9a3c…  taken             peer, segment/index, bytes, hash, answer
 //! received 0 1/18 50440101…                peer, segment/index, bytes in hexadecimal
 //! idle 3                                   polls
+//! peer 0 ended 0                           peer, whether it has ended, life
 //! ```
 
 use std::fmt;
@@ -17,7 +18,7 @@ use pdbp_core::id::{BlockId, NodeId};
 use super::entry::{Answer, Call, CallKind, Entry, Outcome};
 use super::{Link, Recording};
 
-const FIRST: &str = "pdbp-recording 2";
+const FIRST: &str = "pdbp-recording 3";
 
 /// A text that is not a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,16 +38,26 @@ impl fmt::Display for RecordingError {
 impl std::error::Error for RecordingError {}
 
 pub(super) fn write(recording: &Recording, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let Recording { node, nodes, largest_block, trusted, links, entries } = recording;
-    let trust = if *trusted { "trusted" } else { "untrusted" };
-    writeln!(f, "{FIRST}\nnode {} of {nodes}, blocks of {largest_block} bytes, {trust}", node.raw())?;
-    for link in links {
-        let arrival = if link.arrival == Arrival::Posted { "posted" } else { "in-place" };
-        writeln!(f, "link {arrival} {} {} {}", link.best_block, link.capacity, link.session)?;
+    let Recording { node, nodes, largest_block, trusted, restores_links, links, entries } = recording;
+    let trust = name(&TRUST, *trusted);
+    let outages = name(&OUTAGES, *restores_links);
+    writeln!(
+        f,
+        "{FIRST}\nnode {} of {nodes}, blocks of {largest_block} bytes, {trust}, {outages}",
+        node.raw()
+    )?;
+    for Link { arrival, best_block, capacity, session, life, is_vacant } in links {
+        let (arrival, place) = (name(&ARRIVALS, *arrival), name(&PLACES, *is_vacant));
+        writeln!(f, "link {arrival} {best_block} {capacity} {session} {life} {place}")?;
     }
     entries.iter().try_for_each(|entry| writeln!(f, "{entry}"))
 }
 
+const TRUST: [(&str, bool); 2] = [("trusted", true), ("untrusted", false)];
+const OUTAGES: [(&str, bool); 2] = [("links come back", true), ("links stay down", false)];
+const ARRIVALS: [(&str, Arrival); 2] = [("posted", Arrival::Posted), ("in-place", Arrival::InPlace)];
+const PLACES: [(&str, bool); 2] = [("vacant", true), ("taken", false)];
+const ENDS: [(&str, bool); 2] = [("ended", true), ("not-ended", false)];
 const CALLS: [(&str, CallKind); 3] =
     [("send", CallKind::Send), ("recv", CallKind::Recv), ("return", CallKind::Return)];
 const ANSWERS: [(&str, Answer); 5] = [
@@ -61,12 +72,19 @@ fn name<K: Copy + PartialEq>(names: &[(&'static str, K)], kind: K) -> &'static s
     names.iter().find(|(_, k)| *k == kind).map_or("?", |(name, _)| name)
 }
 
+fn named<K: Copy>(names: &[(&'static str, K)], text: &str) -> Option<K> {
+    names.iter().find(|(name, _)| *name == text).map(|(_, k)| *k)
+}
+
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let block = |id: &BlockId| format!("{}/{}", id.segment.raw(), id.index);
         match self {
             Self::Call(call, answer) => write!(f, "{call} {}", name(&ANSWERS, *answer)),
             Self::Idle(polls) => write!(f, "idle {polls}"),
+            Self::Peer { peer, has_ended, life } => {
+                write!(f, "peer {} {} {life}", peer.raw(), name(&ENDS, *has_ended))
+            }
             Self::Outcome(outcome) => match outcome {
                 Outcome::Sent(peer, id) => write!(f, "sent {} {}", peer.raw(), block(id)),
                 Outcome::Failed(peer, id) => write!(f, "failed {} {}", peer.raw(), block(id)),
@@ -94,7 +112,7 @@ pub(super) fn read(text: &str) -> Result<Recording, RecordingError> {
     let mut lines = text.lines().enumerate().map(|(i, line)| (i + 1, line));
     let missing =
         |what: &str| RecordingError { line: text.lines().count() + 1, what: format!("is missing; {what}") };
-    let (_, first) = lines.next().ok_or_else(|| missing("a recording begins \"pdbp-recording 2\""))?;
+    let (_, first) = lines.next().ok_or_else(|| missing("a recording begins \"pdbp-recording 3\""))?;
     if first != FIRST {
         return Err(RecordingError {
             line: 1,
@@ -104,7 +122,7 @@ pub(super) fn read(text: &str) -> Result<Recording, RecordingError> {
     let (line, head) = lines.next().ok_or_else(|| missing("the second line tells of the node"))?;
     let mut recording = read_head(head).ok_or_else(|| RecordingError {
         line,
-        what: format!("is \"{head}\"; write \"node N of M, blocks of L bytes, trusted\" or \"untrusted\""),
+        what: format!("is \"{head}\"; write \"node N of M, blocks of L bytes, trusted, links stay down\", or \"untrusted\", or \"links come back\""),
     })?;
     for (line, text) in lines {
         let wrong = || RecordingError { line, what: format!("\"{text}\" is no entry, or incomplete") };
@@ -128,27 +146,22 @@ pub(super) fn read(text: &str) -> Result<Recording, RecordingError> {
 fn read_head(head: &str) -> Option<Recording> {
     let (node, rest) = head.strip_prefix("node ")?.split_once(" of ")?;
     let (nodes, rest) = rest.split_once(", blocks of ")?;
-    let (largest, trust) = rest.split_once(" bytes, ")?;
-    let trusted = match trust {
-        "trusted" => true,
-        "untrusted" => false,
-        _ => return None,
-    };
+    let (largest, rest) = rest.split_once(" bytes, ")?;
+    let (trust, outages) = rest.split_once(", ")?;
+    let (trusted, restores_links) = (named(&TRUST, trust)?, named(&OUTAGES, outages)?);
     let node = read_node(node)?;
     let (nodes, largest_block) = (nodes.parse().ok()?, largest.parse().ok()?);
-    Some(Recording { node, nodes, largest_block, trusted, links: Vec::new(), entries: Vec::new() })
+    let (links, entries) = (Vec::new(), Vec::new());
+    Some(Recording { node, nodes, largest_block, trusted, restores_links, links, entries })
 }
 
 fn read_link(rest: &str) -> Option<Link> {
     let mut words = rest.split(' ');
-    let arrival = match words.next()? {
-        "posted" => Arrival::Posted,
-        "in-place" => Arrival::InPlace,
-        _ => return None,
-    };
+    let arrival = named(&ARRIVALS, words.next()?)?;
     let (best_block, capacity) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    let session = words.next()?.parse().ok()?;
-    words.next().is_none().then_some(Link { arrival, best_block, capacity, session })
+    let (session, life) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let is_vacant = named(&PLACES, words.next()?)?;
+    words.next().is_none().then_some(Link { arrival, best_block, capacity, session, life, is_vacant })
 }
 
 fn read_node(text: &str) -> Option<NodeId> {
@@ -166,13 +179,15 @@ fn read_entry(word: &str, rest: &str) -> Option<Entry> {
         return Some(Entry::Idle(rest.parse().ok()?));
     }
     let peer = read_node(fields.next()?)?;
-    let entry = if let Some((_, kind)) = CALLS.iter().find(|(name, _)| *name == word) {
+    let entry = if let Some(kind) = named(&CALLS, word) {
         let block = read_block(fields.next()?)?;
         let length = fields.next()?.parse().ok()?;
         let hash = u64::from_str_radix(fields.next()?, 16).ok()?;
-        let answer = fields.next()?;
-        let (_, answer) = ANSWERS.iter().find(|(name, _)| *name == answer)?;
-        Entry::Call(Call { kind: *kind, peer, block, length, hash }, *answer)
+        let answer = named(&ANSWERS, fields.next()?)?;
+        Entry::Call(Call { kind, peer, block, length, hash }, answer)
+    } else if word == "peer" {
+        let (has_ended, life) = (named(&ENDS, fields.next()?)?, fields.next()?.parse().ok()?);
+        Entry::Peer { peer, has_ended, life }
     } else if word == "down" {
         Entry::Outcome(Outcome::PeerFailed(peer))
     } else if word == "up" {
