@@ -183,10 +183,11 @@ impl Physics {
 
     /// Nanoseconds after which a frame is sent again for the first time.
     pub(super) fn first_resend(&self) -> u64 {
-        match self.resend_after {
+        let given = match self.resend_after {
             0 => self.latency.saturating_add(self.jitter).saturating_mul(4).max(10_000),
             given => given,
-        }
+        };
+        given.min(self.give_up / 2)
     }
 
     /// Nanoseconds from the departure of a frame to its arrival.

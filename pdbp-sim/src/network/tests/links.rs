@@ -5,7 +5,7 @@ use pdbp_core::umb::{BlockPool, HeapMemory, stride};
 use pdbp_core::{Arrival, Completion, Op, Reason, Transport};
 
 use super::bad;
-use crate::network::{Cause, CrashSight, Ground, Network, Physics, Port, ms, us};
+use crate::network::{Cause, CrashSight, Ground, Network, Physics, Port, Probability, ms, us};
 use crate::rapidio::{Timing, Topology};
 
 const BODY: usize = 448;
@@ -261,6 +261,16 @@ fn a_frame_that_waited_for_its_turn_is_sent_again_if_it_is_lost() {
     run(&network, ms(25));
     assert_eq!(ends[2].poll(), ["received 7 node0"]);
     assert_eq!(network.counts().failures, 0);
+}
+
+#[test]
+fn a_link_is_given_up_in_time_however_late_frames_are_sent_again() {
+    let loss = Probability::new(1.0).unwrap();
+    let (network, mut ends) = ends(2, Physics { loss, resend_after: ms(100), ..Physics::default() });
+    assert!(ends[0].send(1, 1));
+    run(&network, ms(11));
+    assert_eq!(ends[0].poll()[..1], ["failed node1"]);
+    assert!(ends[1].poll()[0].starts_with("down node0"));
 }
 
 #[test]
