@@ -98,8 +98,7 @@ impl<T: Transport> Tracer<T> {
 
     /// As [`new`](Self::new); `clock` is read for each record.
     pub fn with_clock(inner: T, most: usize, clock: impl FnMut() -> u64 + Send + 'static) -> Self {
-        let records = VecDeque::with_capacity(most);
-        Self { inner, clock: Box::new(clock), records, most, lost: 0 }
+        Self { inner, clock: Box::new(clock), records: VecDeque::new(), most, lost: 0 }
     }
 
     /// The records, oldest first.
