@@ -1,9 +1,12 @@
 //! The checks of a cluster after steps, and once it has come to rest.
 
+use std::collections::BTreeSet;
+
 use pdbp_core::Routing;
 use pdbp_core::Transport;
 use pdbp_core::id::{Epoch, NodeId};
 
+use super::Probability;
 use super::check::{self, Breach, Broken, Invariant};
 use super::cluster::Cluster;
 use super::host::Host;
@@ -130,6 +133,12 @@ impl<T: Transport + 'static> Cluster<T> {
         Ok(())
     }
 
+    /// Whether each message that did not arrive came back whole: not from a relay, nor in segments, nor to a process that has ended.
+    fn names_returned(&self) -> bool {
+        let is_whole = self.setup.mix.long == Probability::NEVER && self.setup.routing == Routing::Direct;
+        is_whole && self.lives.iter().all(|lives| *lives == 1)
+    }
+
     /// Whether everything that a node sent to live nodes has arrived or has been reported.
     fn check_accounts(&self, node: u16) -> Result<(), Breach> {
         let Some(Some(host)) = self.hosts.get(usize::from(node)) else { return Ok(()) };
@@ -148,6 +157,13 @@ impl<T: Transport + 'static> Cluster<T> {
             }
             if self.lives.get(usize::from(dest)) == Some(&1) && channel != Channel::Stream {
                 lost += missing;
+                let back = host.returned.get(&(dest, channel)).map_or(0, BTreeSet::len) as u64;
+                if missing > back && self.names_returned() {
+                    let what = format!(
+                        "{missing} messages to node{dest} ({channel:?}) did not arrive, and {back} came back"
+                    );
+                    return Err(Breach::new(Invariant::Accounted, what));
+                }
             }
         }
         if lost > reported {

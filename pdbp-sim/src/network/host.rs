@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pdbp_core::endpoint::{EndpointStorage, Message};
+use pdbp_core::engine::Counters;
 use pdbp_core::id::{NodeId, PartId, Time};
 use pdbp_core::policy::Choice;
 use pdbp_core::umb::HeapMemory;
@@ -99,6 +100,13 @@ pub(super) struct Totals {
     pub(super) quiets: u64,
     /// Supersteps that ended.
     pub(super) supersteps: u64,
+    /// Blocks that went through send rows, and the bytes in their bodies.
+    pub(super) blocks: (u64, u64),
+    /// Counters of the engine.
+    pub(super) undelivered: u64,
+    pub(super) relayed: u64,
+    pub(super) relay_lost: u64,
+    pub(super) copied: u64,
 }
 
 impl Totals {
@@ -115,6 +123,11 @@ impl Totals {
         self.barriers += other.barriers;
         self.quiets += other.quiets;
         self.supersteps += other.supersteps;
+        self.blocks = (self.blocks.0 + other.blocks.0, self.blocks.1 + other.blocks.1);
+        self.undelivered += other.undelivered;
+        self.relayed += other.relayed;
+        self.relay_lost += other.relay_lost;
+        self.copied += other.copied;
     }
 }
 
@@ -176,8 +189,11 @@ pub(super) struct Host<T: Transport + 'static> {
     pub(super) doubtful: BTreeMap<(u16, Channel), u64>,
     /// Messages received, by source and channel.
     pub(super) received: BTreeMap<(u16, Channel), Received>,
-    /// Messages to sets of parts that the second part has read: for each source, its life and their number in that life.
-    pub(super) seconds: BTreeMap<u16, (u32, u64)>,
+    /// Numbers of the messages that came back, by destination and channel, except those in segments.
+    pub(super) returned: BTreeMap<(u16, Channel), BTreeSet<u64>>,
+    /// Messages to sets of parts that the second part has read: for each source, its life, their number in that life, and the number of the message
+    /// that may come next.
+    pub(super) seconds: BTreeMap<u16, (u32, u64, u64)>,
     /// The streams that its parts read, by the number of the part.
     pub(super) open: Vec<(usize, Reading)>,
     /// Messages held until the next run, with copies of their bytes at arrival.
@@ -239,6 +255,7 @@ impl<T: Transport + 'static> Host<T> {
             sent: BTreeMap::new(),
             doubtful: BTreeMap::new(),
             received: BTreeMap::new(),
+            returned: BTreeMap::new(),
             seconds: BTreeMap::new(),
             open: Vec::new(),
             held_messages: Vec::new(),
@@ -275,8 +292,13 @@ impl<T: Transport + 'static> Host<T> {
     /// Its totals so far.
     pub(super) fn all(&self) -> Totals {
         let (barriers, quiets) = (self.meetings.passed(), self.meetings.quiets);
-        let supersteps = self.supersteps.over.into();
-        Totals { streams: self.streams.count(), barriers, quiets, supersteps, ..self.totals }
+        let (supersteps, streams) = (self.supersteps.over.into(), self.streams.count());
+        let Counters { undelivered, relayed, relay_lost, copied, .. } = self.engine().counters();
+        let peers = (0..self.engine().config().nodes).filter_map(NodeId::new);
+        let rows = peers.filter_map(|peer| self.engine().send_row(peer));
+        let blocks = rows.fold((0, 0), |(blocks, bytes), row| (blocks + row.blocks, bytes + row.bytes));
+        let counters = Totals { undelivered, relayed, relay_lost, copied, blocks, ..self.totals };
+        Totals { streams, barriers, quiets, supersteps, ..counters }
     }
 
     /// Sends what is due, polls, and reads.

@@ -156,6 +156,11 @@ impl<T: Transport + 'static> Host<T> {
     }
 
     fn poll_returned(&mut self, part: PartId) -> Option<Found> {
+        #[cfg(test)]
+        while self.slip.is_some_and(|(slip, _)| slip == Slip::SkipReturned) {
+            let returned = self.endpoint.poll_returned(part)?;
+            self.endpoint.release_returned(returned);
+        }
         let returned = self.endpoint.poll_returned(part)?;
         copy(returned.bytes(), &mut self.read);
         let is_segment = returned.segment().is_some();
@@ -198,6 +203,10 @@ impl<T: Transport + 'static> Host<T> {
             }
             messages += 1;
             if local > 0 {
+                #[cfg(test)]
+                if self.slips(Slip::ReadSecondAgain) {
+                    self.take_second(payload)?;
+                }
                 self.take_second(payload)?;
                 continue;
             }
@@ -240,9 +249,14 @@ impl<T: Transport + 'static> Host<T> {
         self.totals.returned += 1;
         let me = self.node();
         let mut sent = chunks(bytes).filter_map(Payload::fields);
-        if !sent.any(|payload| payload.source == me && Some(payload.dest) == node) {
+        let found = sent.find(|payload| payload.source == me && Some(payload.dest) == node);
+        let Some(Payload { dest, channel, number, .. }) = found else {
             let payload = Payload::fields(bytes);
             return contents(format!("node{node:?} did not get {payload:?}"));
+        };
+        if !self.returned.entry((dest, channel)).or_default().insert(number) {
+            let what = format!("message {number} to node{dest} ({channel:?}) came back twice");
+            return Err(Breach::new(Invariant::Once, what));
         }
         Ok(1)
     }
@@ -307,19 +321,21 @@ impl<T: Transport + 'static> Host<T> {
 
     /// Enters a message to a set of parts at the second part, which gets no others.
     fn take_second(&mut self, payload: Payload) -> Result<(), Breach> {
-        let Payload { source, life, .. } = payload;
+        let Payload { source, life, number, .. } = payload;
         if payload.nodes == 0 {
             return contents(format!("{payload:?} came to the second part"));
         }
-        let (of, sets) = self.seconds.entry(source).or_insert((life, 0));
-        if life < *of {
-            let what = format!("{payload:?} came to the second part after one of life {of}");
+        let (of, sets, next) = self.seconds.entry(source).or_insert((life, 0, 0));
+        if life > *of {
+            (*of, *sets, *next) = (life, 0, 0);
+        }
+        if life < *of || number < *next {
+            let what =
+                format!("{payload:?} came to the second part after message {next} of life {of} was next");
             return Err(Breach::new(Invariant::Once, what));
         }
-        if life > *of {
-            (*of, *sets) = (life, 0);
-        }
         *sets += 1;
+        *next = number + 1;
         Ok(())
     }
 
@@ -330,7 +346,7 @@ impl<T: Transport + 'static> Host<T> {
                 .get(&(source, Channel::Packed))
                 .map_or((0, 0), |received| (received.life, received.sets))
         };
-        let second = |source: u16| self.seconds.get(&source).copied().unwrap_or((0, 0));
+        let second = |source: u16| self.seconds.get(&source).map_or((0, 0), |(life, sets, _)| (*life, *sets));
         let sources = self.received.keys().map(|(source, _)| *source).chain(self.seconds.keys().copied());
         let differ = |source: &u16| {
             let ((life, sets), (of, seconds)) = (first(*source), second(*source));

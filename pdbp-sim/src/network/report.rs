@@ -3,7 +3,6 @@
 use std::fmt;
 
 use pdbp_core::Transport;
-use pdbp_core::id::NodeId;
 
 use super::LinkCounts;
 use super::host::{Host, Totals};
@@ -155,6 +154,7 @@ impl Report {
     fn with(self, totals: Totals) -> Self {
         let Totals { sent, delivered, bytes, timely, timely_bytes, refused, returned, .. } = totals;
         let Totals { assembled, streams, barriers, quiets, supersteps, .. } = totals;
+        let Totals { blocks, undelivered, relayed, relay_lost, copied, .. } = totals;
         Self {
             sent: self.sent + sent,
             delivered: self.delivered + delivered,
@@ -169,6 +169,12 @@ impl Report {
             barriers: self.barriers + barriers,
             quiets: self.quiets + quiets,
             supersteps: self.supersteps + supersteps,
+            blocks: self.blocks + blocks.0,
+            body_bytes: self.body_bytes + blocks.1,
+            undelivered: self.undelivered + undelivered,
+            relayed: self.relayed + relayed,
+            relay_lost: self.relay_lost + relay_lost,
+            copied: self.copied + copied,
             ..self
         }
     }
@@ -176,10 +182,6 @@ impl Report {
     pub(super) fn add<T: Transport>(&mut self, setup: &Setup, host: &Host<T>, missing: u64) {
         *self = std::mem::take(self).with(host.all());
         self.lost += missing;
-        let counters = host.engine().counters();
-        self.copied += counters.copied;
-        self.relayed += counters.relayed;
-        self.relay_lost += counters.relay_lost;
         let all = setup
             .blocks(host.engine().config().node)
             .saturating_sub(setup.control_blocks(host.engine().config().node));
@@ -196,12 +198,6 @@ impl Report {
         self.block_memory = (self.memory.0 / u64::from(self.added)) as usize;
         self.table_memory = (self.memory.1 / u64::from(self.added)) as usize;
         self.epoch = self.epoch.max(host.engine().agreement().epoch().0);
-        self.undelivered += counters.undelivered;
-        for peer in (0..self.nodes as u16).filter_map(NodeId::new) {
-            let Some(row) = host.engine().send_row(peer) else { continue };
-            self.blocks += row.blocks;
-            self.body_bytes += row.bytes;
-        }
         let room = self.blocks * self.body as u64;
         self.fill = if room == 0 { 0.0 } else { self.body_bytes as f64 / room as f64 };
     }

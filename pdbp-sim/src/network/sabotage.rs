@@ -91,6 +91,10 @@ pub(super) enum Slip {
     PackTwice,
     /// A message, or a batch, is not read.
     SkipTrain,
+    /// No message that comes back is read.
+    SkipReturned,
+    /// A message to the second part is read again.
+    ReadSecondAgain,
 }
 
 impl Slip {

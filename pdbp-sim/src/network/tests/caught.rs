@@ -149,6 +149,31 @@ fn a_message_that_is_not_read() {
     assert!(broken.invariant == Invariant::Order && broken.what.contains("was next"), "{broken}");
 }
 
+#[test]
+fn a_message_to_a_second_part_that_comes_twice() {
+    let broken = slipped(1, Slip::ReadSecondAgain);
+    assert!(broken.invariant == Invariant::Once && broken.what.contains("second part"), "{broken}");
+}
+
+#[test]
+fn a_message_that_neither_arrives_nor_comes_back() {
+    let traffic = Traffic::uniform().rate(50_000);
+    let mut setup = Setup { seed: 3, traffic, traffic_until: ms(5), ..Setup::new(2) };
+    setup.physics.give_up = ms(2);
+    let lost = |slip: bool| {
+        let mut cluster = Cluster::new(setup.clone()).unwrap();
+        if slip {
+            cluster.slip(0, Slip::SkipReturned, 1);
+        }
+        cluster.plan(ms(2), Fault::partition([&[1]])).unwrap();
+        cluster.run_until(ms(5)).and_then(|()| cluster.settle()).map(|()| cluster.report())
+    };
+    let report = lost(false).unwrap();
+    assert!(report.lost > 0 && report.returned >= report.lost, "{report}");
+    let Err(ClusterError::Broken(broken)) = lost(true) else { panic!("it was not found") };
+    assert!(broken.invariant == Invariant::Accounted && broken.what.contains("came back"), "{broken}");
+}
+
 /// The breach that is detected when a host does not hear of the end of a link that carries streams.
 fn hidden(node: u16, what: Hidden) -> Broken {
     let mix = Mix { streams: Probability::new(0.5).unwrap(), ..Mix::default() };

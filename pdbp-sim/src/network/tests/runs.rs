@@ -4,7 +4,9 @@ use std::time::Instant;
 
 use pdbp_core::{Arrival, Routing};
 
-use crate::network::{CrashSight, Fault, Report, Scenario, ScenarioError, Traffic, gbit, ms, us};
+use crate::network::{
+    Cluster, CrashSight, Fault, Report, Scenario, ScenarioError, Setup, Traffic, gbit, ms, us,
+};
 
 fn five() -> Scenario {
     Scenario::new(5)
@@ -45,6 +47,19 @@ fn the_same_seed_is_the_same_run_and_another_is_another() {
     let (one, again, other) = (run(1), run(1), run(2));
     assert_eq!(one.to_string(), again.to_string());
     assert_ne!(one.digest, other.digest);
+}
+
+#[test]
+fn what_a_node_did_before_it_crashed_stays_in_the_sums_of_a_report() {
+    let traffic = Traffic::uniform().rate(20_000);
+    let setup = Setup { seed: 3, traffic, traffic_until: ms(4), ..Setup::new(3) };
+    let mut cluster = Cluster::new(setup).unwrap();
+    cluster.run_until(ms(4)).unwrap();
+    let before = cluster.report();
+    cluster.plan(ms(4), Fault::crash(1)).unwrap();
+    cluster.run_until(ms(4)).unwrap();
+    let after = cluster.report();
+    assert!(before.blocks > 100 && after.blocks >= before.blocks, "{before}{after}");
 }
 
 /// A run in which hosts do everything they can.
