@@ -121,7 +121,7 @@ pub struct RoomToken {
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Limits the total number of bytes of messages longer than a block that all parts of this node reassemble at a time. Until
-    /// this is called, there is no limit. A message longer than the limit is refused at its sender.
+    /// this is called, there is no limit. A message longer than the limit, or than `u32::MAX` bytes, is refused at its sender.
     pub fn limit_assembly(&mut self, bytes: u64) {
         self.rooms.limit = bytes;
         self.rooms.dirty = true;
@@ -320,6 +320,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.rooms.drop_if(|e| matches!(e.state, State::Queued(_)) && e.source == source);
         let each = self.rooms.each;
         let limit = if each == 0 { self.rooms.limit } else { self.rooms.limit.min(each) };
+        // The reader counts the bytes of a message in as many bits.
+        let limit = limit.min(u64::from(u32::MAX));
         let state = if self.pipes.of(dest.local()).is_none() {
             // Arriving segments are discarded, and need no space.
             State::Reply { limit: 0 }

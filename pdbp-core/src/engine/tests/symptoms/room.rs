@@ -62,6 +62,18 @@ fn a_message_longer_than_the_limit_of_its_receiver_is_refused_at_its_sender() {
     }
 }
 
+/// An inbox cannot read it, so without a limit its sender would believe that it had arrived.
+#[test]
+fn a_message_of_more_bytes_than_can_be_counted_is_refused_where_there_is_no_limit() {
+    for links in BOTH {
+        let mut c = setup(links).ready();
+        let limit = u64::from(u32::MAX);
+        assert_eq!(ask(&mut c, part(0, 0), part(1, 0), 1, limit + 1), Err(RoomError::TooLong { limit }));
+        assert_eq!(ask(&mut c, part(0, 0), part(1, 0), 2, limit), Ok(true));
+        c.close();
+    }
+}
+
 #[test]
 fn what_a_sender_gives_up_before_its_first_segment_is_room_for_others() {
     for links in BOTH {
