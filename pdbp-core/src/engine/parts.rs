@@ -134,10 +134,10 @@ impl<'a> Parts<'a> {
         RegisterError::Full(self.local.len() as u16)
     }
 
-    /// The first part in slot `from` or later that all nodes know, or knew.
-    pub(super) fn next_known(&self, from: u16) -> Option<(u16, &PartEntry)> {
-        let mut rest = self.local.iter().enumerate().skip(usize::from(from));
-        rest.find_map(|(i, local)| match (local.state, &local.entry) {
+    /// The parts in slot `from` and later that all nodes know, or knew.
+    pub(super) fn known(&self, from: u16) -> impl Iterator<Item = (u16, &PartEntry)> {
+        let rest = self.local.iter().enumerate().skip(usize::from(from));
+        rest.filter_map(|(i, local)| match (local.state, &local.entry) {
             (LocalPart::Registered, Some(entry)) if !entry.id.is_nameless() => Some((i as u16, entry)),
             _ => None,
         })
@@ -187,7 +187,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub fn register(&mut self, name: &str, kind: PartKind) -> Result<PartId, RegisterError> {
         let name = Name::new(name).map_err(RegisterError::Name)?;
         let me = self.config.node;
-        if self.tables.part_named(me, name.as_str()).is_some() || self.requests.contains(&name) {
+        // The tables lack parts that are still to be registered anew after this node was not a member for a while.
+        let is_known = self.parts.known(0).any(|(_, part)| part.name == name);
+        if is_known || self.tables.part_named(me, name.as_str()).is_some() || self.requests.contains(&name) {
             return Err(RegisterError::Taken(name));
         }
         let (id, count) = self.parts.next_id(me).ok_or(self.parts.full())?;

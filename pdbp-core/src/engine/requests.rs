@@ -97,7 +97,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     fn next_reregistration(&mut self) -> Option<(u16, Change)> {
         let from = self.requests.reregister.filter(|_| self.agreement.is_member(self.config.node))?;
-        let found = self.parts.next_known(from).map(|(i, entry)| (i, Change::PartAdded(entry.clone())));
+        let found = self.parts.known(from).next().map(|(i, entry)| (i, Change::PartAdded(entry.clone())));
         // Once, after all slots.
         let found = found.or_else(|| {
             let row = self.parts.nameless.known_row(self.config.node).filter(|_| from < u16::MAX);

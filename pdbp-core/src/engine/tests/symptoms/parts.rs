@@ -2,8 +2,9 @@
 
 use super::super::harness::{Cluster, Links, Operation, PARTS, Setup, node, part};
 use super::{BOTH, rounds, setup, ship};
+use crate::agreement::Replica;
 use crate::cdu::{CduClass, Route};
-use crate::engine::LocalPart;
+use crate::engine::{LocalPart, RegisterError};
 use crate::id::{PartId, Time};
 use crate::outbox::{Due, Outgoing};
 use crate::tables::PartKind;
@@ -110,6 +111,17 @@ fn a_part_that_is_gone_cannot_be_freed_or_given_a_pipe_in_the_name_of_the_next()
     assert_eq!(engine.local_part(next.local()), LocalPart::Registered);
     assert!(engine.bind_pipe(gone).is_err() && engine.open_stream(gone, node(0)).is_err());
     assert!(engine.open_stream(next, node(0)).is_ok());
+}
+
+/// Its tables are empty when it is readmitted, until it has registered its parts anew.
+#[test]
+fn a_node_that_is_readmitted_refuses_a_second_part_of_a_name_that_it_has() {
+    let mut c = setup(Links::Posted).ready();
+    register(&mut c, 1, "one");
+    let engine = &mut c.host(1).engine;
+    engine.tables.clear();
+    let again = engine.register("one", PartKind::Cpu);
+    assert!(matches!(&again, Err(RegisterError::Taken(name)) if name.as_str() == "one"), "{again:?}");
 }
 
 #[test]
