@@ -322,7 +322,12 @@ impl Packer {
 
     /// Maximum number of bytes that a message to `parts` destinations takes in addition to its data (header, extensions, padding).
     pub const fn overhead(parts: usize) -> usize {
-        CDU_HEADER + VIA_HEADER + 16 + 8 + padded(4 * parts) + 8 + 8
+        CDU_HEADER + VIA_HEADER + 16 + Self::set_extension(parts) + 8 + 8
+    }
+
+    /// Number of bytes that name `parts` destinations.
+    pub(crate) const fn set_extension(parts: usize) -> usize {
+        size_of::<SetHeader>() + padded(4 * parts)
     }
 
     /// Closes the last train and returns the length of the body.
@@ -383,7 +388,7 @@ impl Packer {
         let header_at = padded(self.written);
         let extensions = if self.via == STRAIGHT { 0 } else { VIA_HEADER }
             + if segment.is_some() { size_of::<SegmentHeader>() } else { 0 }
-            + if set.is_empty() { 0 } else { size_of::<SetHeader>() + padded(4 * set.len()) };
+            + if set.is_empty() { 0 } else { Self::set_extension(set.len()) };
         let data_at = header_at + CDU_HEADER + extensions;
         let end = data_at.checked_add(length).ok_or(Full)?;
         if end > usable(body) || length > u32::MAX as usize || set.len() > u16::MAX as usize {

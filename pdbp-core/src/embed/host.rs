@@ -1,6 +1,6 @@
 //! An endpoint behind a shared reference.
 
-use core::cell::{Cell, RefCell};
+use core::cell::RefCell;
 use core::fmt;
 use core::task::{Context, Poll};
 
@@ -30,8 +30,6 @@ pub struct Host<T: Transport, M: BlockMemory = StaticMemory, P: SpacePolicy = Ad
     endpoint: RefCell<Endpoint<'static, T, M, P>>,
     /// Indexed by part slot: the task waiting for messages.
     wakers: Wakers,
-    /// Whether the next poll wakes tasks even if it does no work: something was released since the last one, or can be read now.
-    released: Cell<bool>,
 }
 
 /// Errors of a program with a [`Host`].
@@ -126,7 +124,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
     }
 
     fn of(endpoint: Endpoint<'static, T, M, P>, wakers: Wakers) -> Self {
-        Self { endpoint: RefCell::new(endpoint), wakers, released: Cell::new(false) }
+        Self { endpoint: RefCell::new(endpoint), wakers }
     }
 
     /// Calls `f` with the endpoint, for everything that `Host` does not offer itself. `f` must not drop messages of this host.
@@ -134,11 +132,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
         f(&mut self.endpoint.borrow_mut())
     }
 
-    /// As [`Endpoint::poll`]: does a bounded amount of work and returns how much. If it did any, wakes the tasks that
-    /// [wait](Self::poll_recv).
+    /// As [`Endpoint::poll`]: does a bounded amount of work and returns how much. If it did any, or if anything was sent, read or
+    /// released since the last poll, wakes the tasks that [wait](Self::poll_recv).
     pub fn poll(&self, now: Time) -> u32 {
-        let worked = self.with(|endpoint| endpoint.poll(now));
-        if self.released.take() || worked > 0 {
+        let (was_used, worked) = self.with(|endpoint| (endpoint.was_used(), endpoint.poll(now)));
+        if was_used || worked > 0 {
             self.wakers.wake();
         }
         worked
@@ -192,8 +190,6 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
     /// # Errors
     /// See [`PipeError`].
     pub fn apply_pipe(&self, part: PartId) -> Result<(), PipeError> {
-        // A task may be waiting for the part.
-        self.released.set(true);
         self.with(|endpoint| endpoint.apply_pipe(part))
     }
 
@@ -316,8 +312,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
     }
 
     /// As [`recv`](Self::recv), for tasks of an executor. If no message has arrived, the task is woken after the next
-    /// [`poll`](Self::poll) that does any work, and must then call this again. One task at a time can wait for a part: the last
-    /// caller. Its waker must work on the host's thread.
+    /// [`poll`](Self::poll) after which one may have, and must then call this again. One task at a time can wait for a part: the
+    /// last caller. Its waker must work on the host's thread.
     ///
     /// ```
     #[doc = include_str!("pair.md")]
@@ -428,16 +424,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
     /// # Errors
     /// See [`SuperstepError`].
     pub fn advance(&self, part: PartId, done: bool) -> Result<bool, SuperstepError> {
-        let advanced = self.with(|endpoint| endpoint.advance(part, done));
-        // Messages of the next superstep can be read now.
-        self.released.set(self.released.get() || advanced != Ok(true));
-        advanced
+        self.with(|endpoint| endpoint.advance(part, done))
     }
 
     /// As [`Endpoint::leave_superstep`].
     pub fn leave_superstep(&self, part: PartId) {
         self.with(|endpoint| endpoint.leave_superstep(part));
-        self.released.set(true);
     }
 
     /// For destructors. The endpoint is already borrowed only if its transport calls its host; the dropped value then keeps its
@@ -445,8 +437,6 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
     pub(super) fn on_drop(&self, f: impl FnOnce(&mut Endpoint<'static, T, M, P>)) {
         if let Ok(mut endpoint) = self.endpoint.try_borrow_mut() {
             f(&mut endpoint);
-            // There may be room to send more now.
-            self.released.set(true);
         }
     }
 }

@@ -198,6 +198,8 @@ impl<'a> Pipes<'a> {
     fn pull_with_notices(&mut self, pipe: usize) -> Option<Arrival> {
         if let Some(Notice { behind: 0, kind }) = self.notices.get_mut(pipe, 0).copied() {
             self.notices.pop(pipe);
+            // It may free space that others wait for.
+            self.dirty = true;
             return Some(match kind {
                 NoticeKind::StreamBroken { source, number } => Arrival::StreamBroken { source, number },
                 NoticeKind::Failed(node) => Arrival::Failed(node),

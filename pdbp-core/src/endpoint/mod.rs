@@ -11,6 +11,9 @@
 //! [`LongSend`], [`StreamOut`](crate::outbox::StreamOut)), calls that report whether they have finished ([`Endpoint::advance`]),
 //! or changes of state ([`Endpoint::find`], [`Event::Changed`]). All memory is in the [`EndpointStorage`].
 //!
+//! Sends do not check whether their destination still exists. Once [`Engine::recurrence`] is not 0, because a node has returned or
+//! registers very many parts, the id of a part that is gone may lead to another part: check [`Engine::has_part`] before sending.
+//!
 //! [`embed::Host`](crate::embed::Host) offers the same through a shared reference, with messages that release themselves when
 //! dropped.
 //!
@@ -126,6 +129,8 @@ where
     /// Indexed by part slot.
     part_states: ManagedSlice<'a, PartState>,
     now: Time,
+    /// Whether the last poll moved any block, so that the next one may move more.
+    worked: bool,
     /// When the engine wants to be polled, as of its last poll.
     engine_next: Option<Time>,
 }
@@ -194,7 +199,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Endpoint<'a, 
         let mut engine = Engine::new(config, policy, transport, memory, tables)?;
         engine.divide_assembly(count, shortest);
         let (packing, now) = (Packing::new(Outbox::new(lanes, rule)), Time(0));
-        Ok(Self { engine, packing, inboxes, pipes, part_states, now, engine_next: None })
+        Ok(Self { engine, packing, inboxes, pipes, part_states, now, worked: false, engine_next: None })
     }
 
     /// Does a bounded amount of work: takes arrivals, sends whatever is due, and maintains tables and buffer space. `now` must
@@ -211,15 +216,20 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Endpoint<'a, 
         let flushed = self.packing.outbox().flush(&mut self.engine, due).blocks;
         self.engine_next = progress.next;
         let worked = progress.worked + flushed;
-        self.pipes.dirty = worked > 0;
+        (self.pipes.dirty, self.worked) = (false, worked > 0);
         worked
+    }
+
+    /// Whether anything was sent, read or released since the last poll. What lies unsorted in a pipe may then be readable.
+    pub(crate) fn was_used(&self) -> bool {
+        self.pipes.dirty
     }
 
     /// Returns the latest time at which to call [`poll`](Self::poll): at once (the time of the last poll) if that poll did
     /// something, or if anything was sent, read or released since; `Time(u64::MAX)` if nothing is scheduled. Poll earlier if the
     /// transport has something to report. Call this last, right before the program sleeps.
     pub fn next_poll(&self) -> Time {
-        if self.pipes.dirty {
+        if self.pipes.dirty || self.worked {
             return self.now;
         }
         let deadline = self.packing.peek().deadline(|dest| self.engine.backlog(dest));

@@ -39,6 +39,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Endpoint<'_, T, M
         let withheld = self.engine.superstep(part) == Superstep::Ending;
         if let Some((inbox, _)) = self.inbox_of(part) {
             inbox.withhold(withheld);
+            inbox.reset_unreadable();
         }
         Ok(())
     }

@@ -150,15 +150,11 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Endpoint<'a, 
 
     /// Takes the next message sent by a part of this node that was not delivered because its destination has failed.
     pub fn poll_returned(&mut self, part: PartId) -> Option<Returned<'a>> {
-        loop {
-            let (inbox, mut source) = self.inbox_of(part)?;
-            let returned = inbox.next_returned(&mut source).map(Returned)?;
-            // Skips requests that the engine sent on the part's behalf.
-            if returned.targets().all(|to| to.local() != PartId::NODE) {
-                return Some(returned);
-            }
-            self.release_returned(returned);
-        }
+        let (inbox, mut source) = self.inbox_of(part)?;
+        let returned = inbox.next_returned(&mut source)?;
+        // There is now room to sort what lies behind it.
+        self.pipes.dirty = true;
+        Some(Returned(returned))
     }
 
     /// Releases a returned message.
@@ -166,7 +162,8 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Endpoint<'a, 
         self.release_hold(returned.0.into_hold());
     }
 
-    /// Number of messages for a part that could not be read: malformed, or longer than the room for them.
+    /// Number of messages for a part, since it got its private pipe, that could not be read: malformed, or longer than the room
+    /// for them.
     pub fn unreadable(&self, part: PartId) -> u64 {
         let pipe = self.engine.private_pipe(part);
         pipe.and_then(|pipe| self.inboxes.get(usize::from(pipe.0))).map_or(0, |inbox| inbox.unreadable())

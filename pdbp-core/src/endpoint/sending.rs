@@ -1,7 +1,7 @@
 //! Sends messages and commands.
 
 use super::{Endpoint, PartState};
-use crate::cdu::{CduClass, Route, SegmentHeader};
+use crate::cdu::{CduClass, Packer, Route, SegmentHeader};
 use crate::engine::OpenError;
 use crate::id::{NodeId, PartId};
 use crate::outbox::{self, Due, Hop, LongSend, Outbox, Outcome, Outgoing, SetSend, Staging};
@@ -22,7 +22,7 @@ pub enum SendError {
     PeerFailed(NodeId),
     /// There is no such node.
     NoSuchNode(NodeId),
-    /// The message does not fit in a block, which holds this many bytes: see [`Endpoint::begin_long`].
+    /// The message does not fit in a block, which holds this many bytes of it: see [`Endpoint::begin_long`].
     TooLong(usize),
     /// The destination node reassembles messages of up to this many bytes.
     NoRoom(u64),
@@ -187,7 +187,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Endpoint<'_, T, M
                 return Ok(false);
             }
             sending.advance();
-            sent?;
+            sent.map_err(|error| match error {
+                SendError::TooLong(most) => {
+                    SendError::TooLong(most.saturating_sub(Packer::set_extension(sending.parts())))
+                }
+                error => error,
+            })?;
         }
         Ok(true)
     }
@@ -243,13 +248,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Endpoint<'_, T, M
     /// See [`SendError`]; the message is abandoned.
     pub fn poll_long<B: AsRef<[u8]>>(&mut self, sending: &mut LongSend<B>) -> Result<bool, SendError> {
         let Self { engine, packing, now, pipes, .. } = self;
-        let outbox = packing.outbox();
-        let before = (outbox.open(), sending.sent());
-        let sent = match engine.hop(sending.dest().node()) {
+        let (outbox, dest) = (packing.outbox(), sending.dest().node());
+        let before = (outbox.open(), sending.sent(), engine.backlog(dest));
+        let sent = match engine.hop(dest) {
             Ok(hop) => sending.poll(outbox, engine, *now, hop),
             Err(error) => Err(error.into()),
         };
-        pipes.dirty |= sent.is_ok() || (outbox.open(), sending.sent()) != before;
+        // A request for room to this node itself waits for a poll, too.
+        pipes.dirty |= sent.is_ok() || (outbox.open(), sending.sent(), engine.backlog(dest)) != before;
         match sent.map_err(|error| self.map_error(error)) {
             Err(SendError::WouldBlock) => {
                 // Asks for room again if the answer takes long.
@@ -264,15 +270,17 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Endpoint<'_, T, M
         }
     }
 
-    /// Gives up a long message. Its receiver discards the segments already sent.
+    /// Gives up a long message, unless it is over. Its receiver discards the segments already sent.
     pub fn abort_long<B: AsRef<[u8]>>(&mut self, sending: LongSend<B>) {
         self.end_long(&sending, false);
     }
 
     fn end_long<B: AsRef<[u8]>>(&mut self, sending: &LongSend<B>, sent: bool) {
-        if let Some(owner) = self.owner(sending.source()) {
-            owner.busy = false;
-        }
+        // It may have been over before, and the part may have begun another since.
+        let owner = self.owner(sending.source());
+        let is_it = |owner: &&mut PartState| owner.busy && owner.number == sending.number();
+        let Some(owner) = owner.filter(is_it) else { return };
+        owner.busy = false;
         sending.end(&mut self.engine, sent);
         self.pipes.dirty = true;
     }

@@ -132,8 +132,8 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Endpoint<'a, 
     pub fn poll_stream(&mut self, stream: &StreamIn) -> StreamPiece<'a> {
         let Some((inbox, mut source)) = self.inbox_of(stream.part) else { return StreamPiece::Broken };
         let segment = inbox.next_segment(stream.key, &mut source);
-        // Reading an end releases nothing; more may follow behind it.
-        self.pipes.dirty |= matches!(segment, Segment::End | Segment::Broken);
+        // Even if nothing was released yet, there is now room to sort what lies behind it.
+        self.pipes.dirty |= !matches!(segment, Segment::Nothing | Segment::Unknown);
         StreamPiece::of(segment)
     }
 
@@ -153,10 +153,11 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Endpoint<'a, 
 
     /// Stops reading a stream. The rest of it is discarded as it arrives.
     pub fn forget_stream(&mut self, stream: StreamIn) {
-        if let Some((inbox, mut source)) = self.inbox_of(stream.part)
-            && inbox.forget(stream.key, &mut source)
-        {
+        let Some((inbox, mut source)) = self.inbox_of(stream.part) else { return };
+        if inbox.forget(stream.key, &mut source) {
             self.engine.ignore_stream(stream.key.source(), stream.key.number());
         }
+        // As after reading it.
+        self.pipes.dirty = true;
     }
 }

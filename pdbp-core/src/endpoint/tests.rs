@@ -97,7 +97,7 @@ fn segment_numbers_wrap_around_and_no_other_stream_begins() {
 #[test]
 fn whoever_has_something_for_a_poll_to_do_is_polled_at_once() {
     type Act = fn(&mut Node, PartId, PartId) -> bool;
-    let acts: [(&str, Act); 15] = [
+    let acts: [(&str, Act); 16] = [
         ("send", |node, from, to| node.send(from, to, b"x").is_ok()),
         ("send_with", |node, from, to| node.send_with(from, to, 8, |room| room.fill(1)).is_ok()),
         ("send_train", |node, from, to| {
@@ -114,6 +114,11 @@ fn whoever_has_something_for_a_poll_to_do_is_polled_at_once() {
             let long = node.begin_long(from, to, [7; 5000]).unwrap();
             node.abort_long(long);
             true
+        }),
+        ("poll_long", |node, from, _| {
+            let mut long = node.begin_long(from, from, [7; 5000]).unwrap();
+            node.pipes.dirty = false;
+            node.poll_long(&mut long) == Ok(false)
         }),
         ("open_stream", |node, from, to| node.open_stream(from, to).is_ok()),
         ("flush_stream", |node, from, to| {
@@ -245,6 +250,57 @@ fn a_long_message_that_an_inbox_cannot_begin_gives_its_space_back() {
     settle(&mut nodes, &mut turn);
     assert!(nodes[1].poll_recv(to).is_none());
     assert_eq!((nodes[1].unreadable(to), nodes[1].engine.assembly_in_use()), (1, 0));
+    // The next part that has its pipe counts from the start.
+    nodes[1].unregister(to).unwrap();
+    settle(&mut nodes, &mut turn);
+    let next = nodes[1].register("next", PartKind::Cpu).unwrap();
+    assert_eq!(nodes[1].unreadable(next), 0);
+}
+
+/// What is read of an inbox that has no room to sort more makes such room, even if nothing is released yet.
+#[test]
+fn a_host_that_makes_room_in_an_inbox_is_polled_at_once() {
+    type Act = fn(&mut Node, &StreamIn) -> Option<StreamSegment<'static>>;
+    let acts: [Act; 2] = [
+        |node, stream| {
+            let StreamPiece::Data(held) = node.poll_stream(stream) else { panic!("no segment") };
+            Some(held)
+        },
+        |node, stream| {
+            node.forget_stream(*stream);
+            None
+        },
+    ];
+    for (act, (entries, streams)) in acts.into_iter().zip([(1, 2), (8, 1)]) {
+        let frames = Frames::default();
+        let mut nodes = [0, 1].map(config).map(|config| {
+            let storage = storage(&config).with_inboxes(entries, 1, streams);
+            start(config, &frames, storage).unwrap()
+        });
+        let mut turn = 0;
+        let [from, to] = nodes.each_mut().map(|node| node.register("part", PartKind::Cpu).unwrap());
+        settle(&mut nodes, &mut turn);
+        for _ in 0..2 {
+            let mut out = nodes[0].open_stream(from, to).unwrap();
+            assert_eq!(nodes[0].poll_finish(&mut out), Ok(true));
+        }
+        nodes[0].send(from, to, b"behind").unwrap();
+        settle(&mut nodes, &mut turn);
+        let stream = nodes[1].accept(to).unwrap();
+        if entries > 1 {
+            // Only its end is left.
+            let StreamPiece::Data(segment) = nodes[1].poll_stream(&stream) else { panic!("no segment") };
+            nodes[1].release_segment(segment);
+        }
+        assert!(nodes[1].poll_recv(to).is_none(), "the second stream is in the way");
+        settle(&mut nodes, &mut turn);
+        assert!(nodes[1].next_poll() > nodes[1].now, "it is at rest");
+        let held = act(&mut nodes[1], &stream);
+        assert_eq!(nodes[1].next_poll(), nodes[1].now);
+        let message = nodes[1].poll_recv(to).expect("there is room now");
+        nodes[1].release(message);
+        held.into_iter().for_each(|held| nodes[1].release_segment(held));
+    }
 }
 
 /// Reading an end takes nothing out of the pipe, but there may be more to read behind it.

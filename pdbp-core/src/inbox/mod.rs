@@ -209,6 +209,11 @@ impl<'a, H, B> Inbox<'a, H, B> {
         self.unreadable
     }
 
+    /// Counts them from here on, for another part.
+    pub(crate) fn reset_unreadable(&mut self) {
+        self.unreadable = 0;
+    }
+
     /// Holds back messages that arrive from now on, as if they had not arrived, until this is revoked. Streams and returned
     /// messages are not affected. Call it only after [`poll`](Self::poll) has found no message: the rest of a delivery being read
     /// is not held back.

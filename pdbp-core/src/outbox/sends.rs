@@ -32,6 +32,11 @@ impl<B> LongSend<B> {
         self.to
     }
 
+    /// Its number at the sending part.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
     /// The message.
     pub fn message(&self) -> &B {
         &self.message
@@ -163,6 +168,11 @@ impl<S: AsRef<[PartId]>, B: AsRef<[u8]>> SetSend<S, B> {
         }
         let to = set.as_ref().first().copied().unwrap_or(from);
         Ok(Self { route: Route::new(CduClass::ShortMessage, 0, from, to), set, message, done: 0 })
+    }
+
+    /// Number of parts in the set.
+    pub(crate) fn parts(&self) -> usize {
+        self.set.as_ref().len()
     }
 
     /// The parts whose nodes have not been sent the message yet.

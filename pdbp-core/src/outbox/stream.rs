@@ -63,7 +63,8 @@ impl core::fmt::Display for StreamError {
 impl core::error::Error for StreamError {}
 
 /// The writing end of a stream (SINFO in the documents): its pipe, its segments and their numbers. It never blocks. The owner
-/// either writes with `poll_write`, `flush` and `poll_finish`, or gives it blocks and submits them once they are sealed.
+/// either writes with `poll_write`, `flush` and `poll_finish`, or gives it blocks and submits them once they are sealed. It chooses
+/// the size of a whole segment: 1 byte to [`Config::longest_unsegmented`](crate::Config::longest_unsegmented).
 ///
 /// ```text
 ///  open ─▶ [ poll_write … ─▶ flush ] … ─▶ poll_finish ─▶ close

@@ -62,6 +62,21 @@ fn a_message_to_a_set_reaches_the_others_when_one_node_has_failed() {
 }
 
 #[test]
+fn a_message_that_is_too_long_for_a_set_is_refused_with_the_length_that_is_not() {
+    let net = Net::new(2);
+    let nodes = net.nodes();
+    let [a, b] = [&nodes[0], &nodes[1]];
+    let set = [a.part, b.part];
+    let send = |length| {
+        let message = vec![1; length];
+        let mut sending = a.host.send_set(a.part, &set, &message).unwrap();
+        sending.poll()
+    };
+    let Err(SendError::TooLong(most)) = send(net::longest()) else { panic!("its parts take room too") };
+    assert_eq!((send(most + 1), send(most)), (Err(SendError::TooLong(most)), Ok(true)));
+}
+
+#[test]
 fn all_that_lies_in_a_block_is_read_where_it_lies() {
     let net = Net::new(2);
     let nodes = net.nodes();
@@ -109,17 +124,36 @@ fn what_is_not_delivered_says_which_node_did_not_get_it() {
     let (at, host) = (gone.part.node(), gone.host);
     drop(host);
     net.end(2);
-    let mut node = None;
-    run(&net.all(&nodes), || {
-        node = me.host.with(|endpoint| {
-            let returned = endpoint.poll_returned(me.part)?;
-            let node = returned.node();
-            endpoint.release_returned(returned);
-            node
-        });
-        node.is_some()
-    });
-    assert_eq!(node, Some(at));
+    // Sorts it ahead of its reader.
+    run(&net.all(&nodes), || me.host.recv(me.part).is_none() && !net.is_moving());
+    let rests_until = me.host.next_poll();
+    let returned = me.host.returned(me.part).expect("it was sorted");
+    assert_eq!(returned.node(), Some(at));
+    assert!(me.host.next_poll() < rests_until, "there may be room for more now");
+}
+
+/// Nothing is released, but others wait for the space that the node had.
+#[test]
+fn a_host_that_reads_that_a_node_has_failed_is_polled_at_once() {
+    let net = Net::new(3);
+    let mut nodes = net.nodes();
+    let gone = nodes.pop().unwrap();
+    let [a, b] = [&nodes[0], &nodes[1]];
+    let bytes = vec![1; net::LONG];
+    let in_use = || a.host.with(|endpoint| endpoint.engine().assembly_in_use());
+    let mut theirs = gone.host.send_long(gone.part, a.part, &bytes).unwrap();
+    assert_eq!(theirs.poll(), Ok(false), "it asks for the only buffer");
+    run(&[&gone.host, &a.host, &b.host], || in_use() > 0);
+    std::mem::forget(theirs);
+    let host = gone.host;
+    drop(host);
+    net.end(2);
+    let mut next = b.host.send_long(b.part, a.part, &bytes).unwrap();
+    assert_eq!(next.poll(), Ok(false));
+    run(&net.all(&nodes), || !net.is_moving());
+    let rests_until = a.host.next_poll();
+    assert!(a.host.recv(a.part).is_none() && in_use() == 0);
+    assert!(a.host.next_poll() < rests_until);
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! Tasks that wait for messages which no block brings: they had arrived before.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::task::{Context, Wake, Waker};
 
 use pdbp_core::engine::Superstep;
 
-use super::net::{Net, Node, run};
+use super::net::{Net, Node, Piece, run};
 
 #[derive(Default)]
 struct Count(AtomicU32);
@@ -53,6 +54,29 @@ fn a_task_is_woken_for_messages_of_the_next_superstep() {
         });
         assert!(b.host.recv(b.part).is_some_and(|message| *message == *b"next"));
     }
+}
+
+/// No block brings it, and nothing is released: the inbox had no room to sort what lies before it.
+#[test]
+fn a_task_is_woken_for_a_message_behind_streams_whose_end_was_not_read() {
+    let net = Net::new(2);
+    let nodes = net.nodes();
+    let [a, b] = [&nodes[0], &nodes[1]];
+    let readers = RefCell::new(Vec::new());
+    // More than an inbox tracks.
+    for _ in 0..5 {
+        let mut writer = a.host.open_stream(a.part, b.part).unwrap();
+        assert_eq!(writer.poll_finish(), Ok(true));
+        run(&net.all(&nodes), || !net.is_moving());
+        if let Some(mut reader) = b.host.accept(b.part) {
+            assert!(matches!(reader.poll_next(), Piece::Data(_)));
+            readers.borrow_mut().push(reader);
+        }
+    }
+    assert_eq!(readers.borrow().len(), 4);
+    a.host.send(a.part, b.part, b"behind").unwrap();
+    is_woken(&net, &nodes, |_| assert!(matches!(readers.borrow_mut()[0].poll_next(), Piece::End)));
+    assert!(b.host.recv(b.part).is_some_and(|message| *message == *b"behind"));
 }
 
 #[test]

@@ -100,6 +100,33 @@ fn a_writer_whose_part_has_left_leaves_the_next_stream_of_its_pipe_alone() {
 }
 
 #[test]
+fn a_long_message_that_is_over_is_given_up_and_the_next_one_of_its_part_goes_on() {
+    let (mut nodes, mut turn) = (nodes(), 0);
+    let [from, to] = nodes.each_mut().map(|node| node.register("part", PartKind::Cpu).unwrap());
+    settle(&mut nodes, &mut turn);
+    let mut refused = nodes[0].begin_long(from, to, [7; (16 << 10) + 1]).unwrap();
+    let error = loop {
+        match nodes[0].poll_long(&mut refused) {
+            Ok(sent) => assert!(!sent),
+            Err(error) => break error,
+        }
+        settle(&mut nodes, &mut turn);
+    };
+    assert_eq!(error, SendError::NoRoom(16 << 10));
+    let mut next = nodes[0].begin_long(from, to, [9; 16 << 10]).unwrap();
+    assert_eq!(nodes[0].poll_long(&mut next), Ok(false), "it asks for room");
+    nodes[0].abort_long(refused);
+    assert_eq!(nodes[0].begin_long(from, to, [0; 1]).err(), Some(SendError::Unfinished(from)));
+    let (mut next, mut read) = (Some(next), Vec::new());
+    for _ in 0..40 {
+        settle(&mut nodes, &mut turn);
+        next.take_if(|next| nodes[0].poll_long(next) == Ok(true));
+        nodes[1].recv_each(to, |info, bytes| read.push((info.source(), bytes.len())));
+    }
+    assert_eq!(read, [(from, 16 << 10)]);
+}
+
+#[test]
 fn a_long_message_of_a_part_that_has_left_is_refused_and_that_of_the_next_part_in_its_slot_arrives() {
     let (mut nodes, mut turn) = (nodes(), 0);
     let [leaves, to] = nodes.each_mut().map(|node| node.register("part", PartKind::Cpu).unwrap());
