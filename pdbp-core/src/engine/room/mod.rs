@@ -210,10 +210,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Takes the space of a message that begins to arrive at part `part`. `None` if its sender was not granted that much.
     pub fn take_room(&mut self, part: PartId, source: PartId, number: u32, bytes: u64) -> Option<RoomToken> {
         // A node that has returned may reuse the number: anything that had arrived before is read first.
-        let orphaned = self.rooms.find(source, number, |state| state == State::Orphaned).is_some();
+        let is_it = |e: &RoomEntry, state| e.state == state && e.dest.local() == part.local();
+        let orphaned = self.rooms.find(source, number, |e| is_it(e, State::Orphaned)).is_some();
         let state = if orphaned { State::Orphaned } else { State::Granted };
-        let (entry, room) = self.rooms.find(source, number, |other| other == state)?;
-        if room.dest.local() != part.local() || room.bytes < bytes {
+        let (entry, room) = self.rooms.find(source, number, |e| is_it(e, state))?;
+        if room.bytes < bytes {
             return None;
         }
         room.state = State::Taken;
@@ -307,8 +308,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if self.links.get(hop).is_some_and(|link| link.recv.ending.is_some()) {
             return;
         }
-        let known = |state| matches!(state, State::Queued(_) | State::Granted | State::Taken);
-        if let Some((i, entry)) = self.rooms.find(source, number, known) {
+        // Not one that has begun to arrive: its sender had the answer. A later process in its place counts from the start again.
+        let waits = |e: &RoomEntry| matches!(e.state, State::Queued(_) | State::Granted);
+        if let Some((i, entry)) = self.rooms.find(source, number, waits) {
             // Asked again, since the answer may have been lost.
             entry.hop = hop;
             if !matches!(entry.state, State::Queued(_)) {
@@ -427,7 +429,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let is_gone = |source| source == node || topology.relay(source, topology.own()) == Some(node);
         for entry in self.rooms.table.iter_mut().flatten() {
             if entry.state == State::Granted && is_gone(entry.source.node()) {
-                entry.state = State::Orphaned;
+                // If the answer has not left, it is not for a later process in the node's place.
+                (entry.state, entry.owed) = (State::Orphaned, false);
             }
         }
     }

@@ -83,17 +83,17 @@ impl<'a> Rooms<'a> {
         self.dirty || self.ending
     }
 
-    /// Finds the message with that number in such a state.
+    /// Finds such a message with that number.
     pub(super) fn find(
         &mut self,
         source: PartId,
         number: u32,
-        state: impl Fn(State) -> bool,
+        which: impl Fn(&RoomEntry) -> bool,
     ) -> Option<(u32, &mut RoomEntry)> {
         let mut entries = (0..).zip(self.table.iter_mut());
         entries.find_map(|(i, entry)| {
             let entry = entry.as_mut()?;
-            ((entry.source, entry.number) == (source, number) && state(entry.state)).then_some((i, entry))
+            ((entry.source, entry.number) == (source, number) && which(entry)).then_some((i, entry))
         })
     }
 

@@ -2,7 +2,7 @@
 
 use std::vec;
 
-use super::super::harness::{Cluster, Host, Links, Setup, node, part};
+use super::super::harness::{Cluster, Host, Links, Operation, Setup, node, part};
 use super::{BOTH, rounds, setup, ship};
 use crate::OpenError;
 use crate::cdu::{CduClass, Route};
@@ -132,6 +132,62 @@ fn what_is_granted_to_a_node_that_is_back_stays_when_its_reader_comes_to_the_end
     let room = c.host(1).engine.take_room(to, from, 2, 40).expect("it was granted");
     c.host(1).engine.release_room(room);
     c.host(0).engine.end_room(from, true);
+    c.close();
+}
+
+/// A process that takes the place of another counts its messages from the start again. One of the same number, which the program had
+/// not dropped or another part had not been able to read, was taken for the new one: the sender was told that there was room, and
+/// what it sent was discarded.
+#[test]
+fn a_message_of_the_next_process_in_a_place_gets_room_though_an_earlier_one_had_its_number() {
+    for (begins, reader) in [(true, 0), (true, 1), (false, 1)] {
+        let mut c = setup(Links::Posted).ready();
+        limited(&mut c, 100);
+        let (from, to, next) = (part(0, 0), part(1, 0), part(1, reader));
+        assert_eq!(ask(&mut c, from, to, 1, 50), Ok(true));
+        let kept = begins.then(|| c.host(1).engine.take_room(to, from, 1, 50).expect("it was granted"));
+        c.host(0).engine.end_room(from, true);
+        c.cut(0, 1);
+        rounds(&mut c, 20);
+        c.mend(0, 1);
+        rounds(&mut c, 20);
+        assert_eq!(ask(&mut c, from, next, 1, 40), Ok(true));
+        assert_eq!(c.host(1).engine.assembly_in_use(), 90);
+        let room = c.host(1).engine.take_room(next, from, 1, 40).expect("it was granted");
+        c.host(0).engine.end_room(from, true);
+        c.host(1).engine.release_room(room);
+        kept.into_iter().for_each(|room| c.host(1).engine.release_room(room));
+        c.host(1).engine.lose_rooms(to, node(0));
+        assert_eq!(c.host(1).engine.assembly_in_use(), 0);
+        c.close();
+    }
+}
+
+/// It was on the next link as well, and so another message of that number had its answer before there was room for it.
+#[test]
+fn an_answer_that_did_not_leave_before_its_link_failed_does_not_leave_later() {
+    let mut c = setup(Links::Posted).ready();
+    limited(&mut c, 100);
+    let (from, to) = (part(0, 0), part(1, 0));
+    // Node 1 has a control block for node 0 that does not leave, and so no other.
+    c.apply(Operation::Busy { from: 1, to: 0, times: u32::MAX });
+    c.host(1).engine.request_quiescence();
+    c.poll(1);
+    assert_eq!(c.host(0).engine.request_room(from, to, 1, 60), Ok(false));
+    rounds(&mut c, 4);
+    assert_eq!(c.host(1).engine.assembly_in_use(), 60);
+    c.apply(Operation::Busy { from: 1, to: 0, times: 0 });
+    c.cut(0, 1);
+    rounds(&mut c, 20);
+    c.mend(0, 1);
+    rounds(&mut c, 20);
+    // As the next process in the place of node 0: the first message of its part, and one that gets an answer.
+    c.host(0).engine.end_room(from, true);
+    assert_eq!(ask(&mut c, from, to, 1, 60), Ok(false), "the part has not read that the link failed");
+    assert_eq!(ask(&mut c, part(0, 1), to, 1, 101), Err(RoomError::TooLong { limit: 100 }));
+    assert_eq!(ask(&mut c, from, to, 1, 60), Ok(false));
+    c.host(1).engine.lose_rooms(to, node(0));
+    assert_eq!(ask(&mut c, from, to, 1, 60), Ok(true));
     c.close();
 }
 
