@@ -134,10 +134,17 @@ impl<'a> Parts<'a> {
         RegisterError::Full(self.local.len() as u16)
     }
 
-    /// The parts in slot `from` and later that all nodes know, or knew.
-    pub(super) fn known(&self, from: u16) -> impl Iterator<Item = (u16, &PartEntry)> {
-        let rest = self.local.iter().enumerate().skip(usize::from(from));
-        rest.filter_map(|(i, local)| match (local.state, &local.entry) {
+    /// Whether a part has this name, even if other nodes do not know it yet, or no longer.
+    fn has_named(&self, name: &Name) -> bool {
+        let is_there = |local: &Local| matches!(local.state, LocalPart::Pending | LocalPart::Registered);
+        let mut entries = self.local.iter().filter(|local| is_there(local)).flat_map(|local| &local.entry);
+        entries.any(|entry| entry.name == *name)
+    }
+
+    /// The first part in slot `from` or later that all nodes know, or knew.
+    pub(super) fn next_known(&self, from: u16) -> Option<(u16, &PartEntry)> {
+        let mut rest = self.local.iter().enumerate().skip(usize::from(from));
+        rest.find_map(|(i, local)| match (local.state, &local.entry) {
             (LocalPart::Registered, Some(entry)) if !entry.id.is_nameless() => Some((i as u16, entry)),
             _ => None,
         })
@@ -187,9 +194,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub fn register(&mut self, name: &str, kind: PartKind) -> Result<PartId, RegisterError> {
         let name = Name::new(name).map_err(RegisterError::Name)?;
         let me = self.config.node;
-        // The tables lack parts that are still to be registered anew after this node was not a member for a while.
-        let is_known = self.parts.known(0).any(|(_, part)| part.name == name);
-        if is_known || self.tables.part_named(me, name.as_str()).is_some() || self.requests.contains(&name) {
+        if self.tables.part_named(me, name.as_str()).is_some() || self.parts.has_named(&name) {
             return Err(RegisterError::Taken(name));
         }
         let (id, count) = self.parts.next_id(me).ok_or(self.parts.full())?;

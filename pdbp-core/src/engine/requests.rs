@@ -6,7 +6,7 @@ use super::{Engine, Event, LocalPart, PrivatePipes};
 use crate::agreement::Change;
 use crate::id::{NodeId, PartId};
 use crate::policy::SpacePolicy;
-use crate::tables::{Name, recurs};
+use crate::tables::recurs;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
@@ -34,14 +34,11 @@ enum RequestKind {
     First,
     /// A part that was registered before.
     Reregistration(u16),
+    /// The same, but the node was expelled again since, so its answer may be about a registration that is forgotten.
+    Outdated,
 }
 
 impl Requests {
-    /// Whether a part with this name is waiting to be registered.
-    pub(super) fn contains(&self, name: &Name) -> bool {
-        self.waiting.iter().any(|c| matches!(c, Change::PartAdded(e) if e.name == *name))
-    }
-
     /// Whether something is left to request and no request is in progress.
     pub(super) fn is_busy(&self) -> bool {
         let wants = !self.introduced || self.reregister.is_some() || !self.waiting.is_empty();
@@ -51,6 +48,9 @@ impl Requests {
     /// Makes this node, which was expelled, register its parts anew when it is readmitted.
     pub(super) fn reregister(&mut self) {
         self.reregister = Some(0);
+        if let Some((_, kind @ RequestKind::Reregistration(_))) = &mut self.in_progress {
+            *kind = RequestKind::Outdated;
+        }
     }
 }
 
@@ -97,7 +97,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     fn next_reregistration(&mut self) -> Option<(u16, Change)> {
         let from = self.requests.reregister.filter(|_| self.agreement.is_member(self.config.node))?;
-        let found = self.parts.known(from).next().map(|(i, entry)| (i, Change::PartAdded(entry.clone())));
+        let found = self.parts.next_known(from).map(|(i, entry)| (i, Change::PartAdded(entry.clone())));
         // Once, after all slots.
         let found = found.or_else(|| {
             let row = self.parts.nameless.known_row(self.config.node).filter(|_| from < u16::MAX);
@@ -117,6 +117,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 self.requests.introduced = true;
                 return;
             }
+            RequestKind::Outdated => return,
             RequestKind::Reregistration(local) => {
                 self.requests.reregister = self.requests.reregister.map(|_| local.saturating_add(1));
                 if accepted {

@@ -7,7 +7,7 @@ use crate::cdu::{CduClass, Route};
 use crate::engine::{LocalPart, RegisterError};
 use crate::id::{PartId, Time};
 use crate::outbox::{Due, Outgoing};
-use crate::tables::PartKind;
+use crate::tables::{Name, PartKind};
 use crate::{Event, OpenError};
 
 /// Number of slots for parts in the tables of a node.
@@ -198,4 +198,44 @@ fn ids_are_compared_once_a_node_has_come_back() {
     c.mend(0, 2);
     c.run(20_000, |c| c.hosts[0].as_ref().unwrap().engine.nodes().all(|n| !n.failed));
     c.run(20_000, |c| c.hosts.iter().flatten().all(|h| h.engine.recurrence() > 0));
+}
+
+/// Declares node 2 down, and lets it back in.
+fn expel(c: &mut Cluster) {
+    c.cut(0, 2);
+    c.run(2_000, |c| c.hosts[0].as_ref().unwrap().engine.nodes().any(|n| n.failed));
+    c.mend(0, 2);
+    c.run(20_000, |c| c.hosts[0].as_ref().unwrap().engine.nodes().all(|n| !n.failed));
+}
+
+fn finds(c: &Cluster, i: usize, name: &str) -> bool {
+    c.hosts[i].as_ref().unwrap().engine.lookup(node(2), name).is_some()
+}
+
+/// The answer to a request made before counted as that of the first part, which no node found from then on.
+#[test]
+fn all_parts_of_a_node_are_found_though_it_was_expelled_again_while_it_registered_them() {
+    for polls in 0..12 {
+        let mut c = Setup { nodes: 3, ..setup(Links::Posted) }.ready();
+        c.oracle.borrow_mut().lossy = true;
+        expel(&mut c);
+        c.run(2_000, |c| finds(c, 0, "p0"));
+        rounds(&mut c, polls);
+        expel(&mut c);
+        c.run(2_000, |c| (0..3).all(|i| finds(c, i, "p0") && finds(c, i, "p1")));
+        c.settle();
+    }
+}
+
+/// It had two parts of that name when it had registered its parts anew.
+#[test]
+fn a_part_keeps_its_name_while_other_nodes_have_forgotten_it() {
+    let mut c = Setup { nodes: 3, ..setup(Links::Posted) }.ready();
+    c.oracle.borrow_mut().lossy = true;
+    expel(&mut c);
+    c.run(2_000, |c| !finds(c, 2, "p1"));
+    let taken = RegisterError::Taken(Name::new("p1").unwrap());
+    assert_eq!(c.host(2).engine.register("p1", PartKind::Cpu), Err(taken));
+    c.run(2_000, |c| (0..3).all(|i| finds(c, i, "p1")));
+    c.settle();
 }
