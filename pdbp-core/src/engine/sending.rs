@@ -63,7 +63,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Whether [`open`](Self::open) would at once return a block for the node, which its row has or would be given, or a
     /// permanent error. Changes and counts nothing.
     pub fn may_open(&self, dest: NodeId) -> bool {
-        let Some(link) = self.links.to(dest).filter(|link| link.is_up()) else { return true };
+        let link = self.first_hop(dest).ok().and_then(|(id, _)| self.links.get(id));
+        let Some(link) = link.filter(|link| link.is_up()) else { return true };
         let row = &link.send.space;
         row.vacant() > 0 || (row.virtual_space() > 0 && self.space.may_grow(row, &self.umb))
     }
@@ -380,7 +381,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         let Some(link) = self.links.get_mut(id) else { return };
         self.space.shrink_send(link, &mut self.umb, u32::MAX);
-        pipes.event(Event::PeerFailed { peer: link.peer, undelivered: link.undelivered });
+        let undelivered = core::mem::take(&mut link.undelivered);
+        pipes.event(Event::PeerFailed { peer: link.peer, undelivered });
         pipes.event(Event::FlushWanted);
     }
 }

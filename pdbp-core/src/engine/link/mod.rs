@@ -51,7 +51,7 @@ pub(crate) struct Link {
     pub(super) leaves_place: bool,
     /// Whether space is kept for the link while it is not up.
     pub(super) reserved: bool,
-    /// Messages that the peer did not receive, or may not have, because it failed.
+    /// Messages that the peer did not receive, or may not have, and that no [`PeerFailed`](super::Event::PeerFailed) has counted.
     pub(super) undelivered: u64,
     /// At the primary: the low half of the number of the block expected next, when it last looked whether the peer lives.
     pub(super) heard: u32,

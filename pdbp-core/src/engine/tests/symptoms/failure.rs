@@ -95,6 +95,34 @@ fn a_failed_peer_is_reported_with_what_it_did_not_get() {
     }
 }
 
+/// Each event also counted those of all failures before it.
+#[test]
+fn a_peer_that_fails_again_is_reported_with_what_it_did_not_get_this_time() {
+    let mut c = setup(Links::Posted).ready();
+    c.oracle.borrow_mut().lossy = true;
+    for sent in [2, 0, 1] {
+        c.host(0).pipes.events.clear();
+        c.apply(Operation::Gate { from: 0, to: 1, closed: true });
+        (0..sent).for_each(|_| ship(&mut c, 0, 1));
+        c.cut(0, 1);
+        c.apply(Operation::Gate { from: 0, to: 1, closed: false });
+        rounds(&mut c, 3);
+        let failed = |e: &Event| match e {
+            Event::PeerFailed { undelivered, .. } => Some(*undelivered),
+            _ => None,
+        };
+        let reported: Vec<_> = c.host(0).pipes.events.iter().filter_map(failed).collect();
+        assert_eq!(reported, [sent]);
+        c.mend(0, 1);
+        c.run(200, |c| {
+            let reaches = |i: usize, peer: usize| !c.hosts[i].as_ref().unwrap().engine.has_failed(node(peer));
+            reaches(0, 1) && reaches(1, 0)
+        });
+        c.read(0, 0, usize::MAX, false);
+    }
+    c.settle();
+}
+
 /// A host that ends takes back messages that have not left. Those that have left arrive, and so do those sent afterwards.
 #[test]
 fn what_waits_in_a_row_is_taken_back_and_nothing_else() {

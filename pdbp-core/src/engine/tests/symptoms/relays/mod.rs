@@ -92,6 +92,10 @@ fn a_reader_behind_a_relay_that_does_not_read_stops_its_sender_and_no_control() 
         let mut sent = 0;
         for _ in 0..200 {
             let before = c.oracle.borrow().serial;
+            let engine = &mut c.host(3).engine;
+            let (may, block) = (engine.may_open(node(1)), engine.open(node(1)));
+            assert_eq!(may, block.is_ok(), "it may be known without asking");
+            block.into_iter().for_each(|block| engine.submit(block));
             ship(&mut c, 3, 1);
             rounds(&mut c, 3);
             sent += c.oracle.borrow().serial - before;
