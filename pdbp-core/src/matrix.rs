@@ -337,7 +337,8 @@ pub struct RecvRow {
     pub(crate) pending: Queue,
     /// Elements held by blocks that arrived before the link failed and was restored.
     pub(crate) old: u32,
-    /// The session whose streams end once its blocks still waiting for private pipes have been routed.
+    /// After the link has failed: the number of blocks that arrived before and still wait for private pipes. Behind them the streams
+    /// end.
     pub(crate) ending: Option<u32>,
     /// Number of blocks posted to a transport to receive into.
     pub(crate) posted: u32,

@@ -282,7 +282,7 @@ const _: () = {
     }
     fits::<BlockInfo>(20);
     fits::<Element>(68);
-    fits::<crate::engine::Link>(832);
+    fits::<crate::engine::Link>(840);
     fits::<Lane>(128);
     fits::<Option<NodeEntry>>(56);
     fits::<Option<PartEntry>>(56);

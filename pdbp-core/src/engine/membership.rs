@@ -49,7 +49,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Ends streams from the peer, behind everything that has arrived.
     pub(super) fn stop_streams(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
         if let Some(link) = self.links.get_mut(id) {
-            link.recv.ending = Some(link.session);
+            link.recv.ending = Some(link.recv.pending.len);
         }
         self.end_streams(id, pipes);
     }
@@ -67,6 +67,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.return_queue(id, pipes);
         self.on_link_lost();
         if let Some(link) = self.links.get_mut(id) {
+            link.closings = link.closings.wrapping_add(1);
             self.space.shrink_recv(link, u32::MAX);
         }
     }

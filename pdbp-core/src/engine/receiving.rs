@@ -33,8 +33,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     ) {
         let Self { links, rm, config, pipes: bound, .. } = self;
         let (is_own, Some(link)) = (id == links.own, links.data_mut(id)) else { return };
+        let is_late = link.state.is_down();
         // The usual case: messages for one part, with nothing waiting ahead of them.
-        let is_next = link.recv.pending.len == 0 && link.recv.ending.is_none();
+        let is_next = link.recv.pending.len == 0 && link.recv.ending.is_none() && !is_late;
         let pipe = if is_next && label.is_for_one_part() { bound.of(label.part) } else { None };
         let source = link.peer;
         let row = &mut link.recv;
@@ -49,6 +50,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         *slot = Element { block, label, routed: false, session: link.session, next: NIL, at: 0, served: 0 };
         let tail = core::mem::replace(&mut row.pending.tail, element);
         row.pending.len += 1;
+        if is_late {
+            // Streams end behind everything that still arrives over a failed link.
+            row.ending = Some(row.pending.len);
+        }
         if tail == NIL {
             row.pending.head = element;
         } else if let Some(last) = rm.get_mut(config.element(id, tail)) {
@@ -185,6 +190,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             let next = core::mem::replace(&mut slot.next, NIL);
             link.recv.pending.head = next;
             link.recv.pending.len -= 1;
+            link.recv.ending = link.recv.ending.map(|left| left.saturating_sub(1));
             if next == NIL {
                 link.recv.pending.tail = NIL;
             }
@@ -450,22 +456,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Ends the streams that arrived over a failed link, once all their segments have been delivered.
     #[inline]
     pub(super) fn end_streams(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
-        if self.links.get(id).is_some_and(|link| link.recv.ending.is_some()) {
-            self.end_streams_of_session(id, pipes);
+        if self.links.get(id).is_some_and(|link| link.recv.ending == Some(0)) {
+            self.end_streams_of(id, pipes);
         }
-    }
-
-    #[cold]
-    fn end_streams_of_session(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
-        let Some(link) = self.links.get(id) else { return };
-        let Some(session) = link.recv.ending else { return };
-        let first = (link.recv.pending.len > 0).then_some(link.recv.pending.head);
-        let first = first.and_then(|element| self.rm.get(self.config.element(id, element)));
-        // Blocks of that session, or of an earlier one, still have to be delivered.
-        if first.is_some_and(|element| session.wrapping_sub(element.session) < u32::MAX / 2) {
-            return;
-        }
-        self.end_streams_of(id, pipes);
     }
 }
 

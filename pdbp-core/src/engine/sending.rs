@@ -131,13 +131,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if let Some(entry) = umb.entry(index) {
             entry.state = BlockState::Open;
         }
-        let (session, critical) = (link.session, link.send.space.take());
+        let (closings, critical) = (link.closings, link.send.space.take());
         link.send.open += 1;
         self.tokens += 1;
         if critical {
             space.extend_send(links, umb, id, SpacePolicy::at_critical);
         }
-        Ok(put(OpenBlock { raw, packer: cdu::Packer::new(), dest, row: id, session, load: Load::Messages }))
+        Ok(put(OpenBlock { raw, packer: cdu::Packer::new(), dest, row: id, closings, load: Load::Messages }))
     }
 
     /// Takes a block back from its writer and sends it, or queues it if there is no credit. A block without messages just becomes
@@ -165,7 +165,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             // For a stream relayed by this node, the number is that of a circuit, not of a pipe.
             pipes.note_segment(pipes.stream_pipe(tag.group), tag);
         }
-        let up = link.is_up() && link.session == block.session;
+        let up = link.is_up() && link.closings == block.closings;
         if let Some(entry) = umb.entry(index) {
             entry.length = length;
             if up {

@@ -78,7 +78,7 @@ impl Blocks for TestBlocks {
         self.umb.entry(index).unwrap().state = BlockState::Open;
         let raw = self.umb.lend(index).unwrap();
         let (packer, row) = (Packer::new(), LinkId::from_index(dest.index()));
-        Ok(OpenBlock { raw, packer, dest, row, session: 0, load: Load::Messages })
+        Ok(OpenBlock { raw, packer, dest, row, closings: 0, load: Load::Messages })
     }
 
     fn submit(&mut self, mut block: OpenBlock) {

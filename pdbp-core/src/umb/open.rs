@@ -39,9 +39,9 @@ pub struct OpenBlock {
     pub(crate) packer: Packer,
     pub(crate) dest: NodeId,
     pub(crate) row: LinkId,
-    /// The link's session when the block was opened. Its messages never travel in a later session: earlier messages may have been
-    /// lost.
-    pub(crate) session: u32,
+    /// How often the link had been closed when the block was opened. After another time its messages do not travel: earlier ones
+    /// may have been lost.
+    pub(crate) closings: u32,
     pub(crate) load: Load,
 }
 

@@ -27,7 +27,7 @@ fn open(umb: &mut Umb<'static, HeapMemory>, index: u32) -> OpenBlock {
         raw: umb.lend(index).unwrap(),
         packer: Packer::new(),
         dest: node(0),
-        session: 0,
+        closings: 0,
         row: crate::routing::LinkId::from_index(0),
         load: Load::Messages,
     }

@@ -33,6 +33,8 @@ pub(crate) struct Link {
     pub(super) state: LinkState,
     /// The session. Blocks from earlier sessions are ignored.
     pub(super) session: u32,
+    /// How often data has stopped: because the link failed, or because one of the two nodes was no longer a member.
+    pub(super) closings: u32,
     /// Whether blocks arrive in blocks posted by the receiver; otherwise they are read in place.
     pub(super) posted: bool,
     /// Maximum number of data blocks with the transport.
@@ -153,6 +155,7 @@ impl Link {
             peer,
             state: LinkState::default(),
             session: 0,
+            closings: 0,
             posted: false,
             places: 0,
             send: SendRow::default(),

@@ -173,6 +173,26 @@ fn a_stream_of_a_failed_node_ends_after_its_segments_that_had_arrived() {
     }
 }
 
+/// Its beginning arrived after the link had failed, and nobody ended it.
+#[test]
+fn a_stream_that_begins_on_a_link_that_has_failed_ends() {
+    for links in BOTH {
+        let mut c = setup(links).ready();
+        c.oracle.borrow_mut().lossy = true;
+        let id = c.host(1).engine.links.id(node(0));
+        c.host(1).engine.schedule_link_failure(id);
+        c.poll(1);
+        assert!(c.host(1).engine.has_failed(node(0)));
+        c.apply(Operation::Segment { node: 0, source: 0, to: 1, dest: 0, length: 5, last: false });
+        c.poll(0);
+        c.poll(1);
+        let broken = |e: &&Event| matches!(e, Event::StreamBroken { .. });
+        assert_eq!((delivered(&c), c.host(1).engine.stream_mappings().count()), (1, 0));
+        assert_eq!(c.host(1).pipes.events.iter().filter(broken).count(), 1);
+        c.close();
+    }
+}
+
 /// Nobody ended it, since the link was up again when the last of its segments found room.
 #[test]
 fn a_stream_ends_though_its_link_is_up_again_before_its_segments_are_read() {

@@ -10,6 +10,7 @@ mod mixed;
 mod nameless;
 mod open;
 mod parts;
+mod rejoin;
 mod relays;
 mod room;
 mod set_up;
