@@ -72,7 +72,7 @@
 //! the relay has accepted it does not know whether it arrives.
 //!
 //! Source and relay identify a stream by its pipe, relay and destination by its circuit, so MTA has rows × 2 · `stream_pipes`
-//! entries of 24 bytes, and no table grows with the number of nodes. Whichever of the three nodes or two links fails, both ends
+//! entries of 28 bytes, and no table grows with the number of nodes. Whichever of the three nodes or two links fails, both ends
 //! are notified: the reader by a last segment marked as aborted or by [`StreamBroken`](crate::Event::StreamBroken), the writer by
 //! `StreamStopped` or [`PeerFailed`](crate::Event::PeerFailed). (A writer that has closed its stream is not notified of what
 //! became of the rest at the relay; the reader is.) A source may learn that the destination was declared down when its relay has
@@ -116,8 +116,8 @@
 //!
 //! With `--traffic sparse`, each node sending to four others, 1,000 nodes have medians of 21 µs direct and 43 through relays,
 //! since fewer messages are the first on their link. Memory is the same: rows have their first block before anybody sends, so the
-//! memory of a node depends on which nodes it may send to. (Tables with one stream pipe; each more takes 48 bytes per row of a
-//! grid, and 24 of a direct one.)
+//! memory of a node depends on which nodes it may send to. (Tables with one stream pipe; each more takes 56 bytes per row of a
+//! grid, and 28 of a direct one.)
 //!
 //! 10,000 nodes take some 15.5 GiB and a minute of processor time in one process. Most of their tables are the replicas of NTA
 //! and PTA, which have a row for each node and part of the cluster. No primary is elected there within a millisecond; parts do
