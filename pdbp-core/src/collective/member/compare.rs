@@ -82,13 +82,17 @@ impl Member<'_> {
             return self.compare(from, theirs, ours);
         }
         self.is_waited_for = false;
+        let calls = self.stats.calls;
         let found = self.peers.iter_mut().enumerate().find_map(|(rank, peer)| {
             let theirs = peer.waits?;
-            // It may wait in a call that this member has yet to make.
-            self.is_waited_for = true;
-            let ours = self.last.iter().flatten().find(|ours| ours.number() == theirs.number())?;
-            // It waits in one of these two calls; the next time it waits, it reports that again.
+            if theirs.number().wrapping_sub(calls) as i32 > 0 {
+                // It waits in a call that this member has yet to make.
+                self.is_waited_for = true;
+                return None;
+            }
+            // The next time it waits, it reports that again.
             peer.waits = None;
+            let ours = self.last.iter().flatten().find(|ours| ours.number() == theirs.number())?;
             (theirs != *ours).then_some((rank, theirs, *ours))
         });
         found.map_or(Ok(()), |(rank, theirs, ours)| self.compare(rank, theirs, ours))

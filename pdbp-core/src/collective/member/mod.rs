@@ -59,10 +59,12 @@ pub struct Member<'m> {
     early: ManagedSlice<'m, u8>,
     /// The last call, which may be in progress, and the one before it.
     last: [Option<Stamp>; 2],
+    /// Number of calls begun, of which messages carry the lower half.
+    calls: u64,
     /// Whether the last call is in progress and one that [all arrive at](Call::synchronizes); and the last completed call of that
     /// kind.
     is_synchronizing: bool,
-    synchronized: u32,
+    synchronized: u64,
     /// Whether acknowledgements are due.
     acknowledgements_due: bool,
     /// Whether another member has reported that it is waiting.
@@ -109,7 +111,7 @@ impl<'m> Member<'m> {
             }
         }
         let (last, step_cache, stats) = ([None; 2], StepCache::default(), Stats::default());
-        let (is_synchronizing, synchronized) = (false, 0);
+        let (calls, is_synchronizing, synchronized) = (0, false, 0);
         let (acknowledgements_due, is_waited_for, has_anybody_left) = (false, false, false);
         let (early_count, is_early_checked, fault) = (0, true, None);
         Ok(Self {
@@ -118,6 +120,7 @@ impl<'m> Member<'m> {
             peers,
             early,
             last,
+            calls,
             is_synchronizing,
             synchronized,
             acknowledgements_due,
@@ -236,7 +239,8 @@ impl<'m> Member<'m> {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
-        self.stats.calls = self.stats.calls.wrapping_add(1);
+        self.calls += 1;
+        self.stats.calls = self.calls as u32;
         let stamp = Stamp::new(self.stats.calls, call);
         self.last = [Some(stamp), self.last[0]];
         self.is_synchronizing = call.synchronizes();
@@ -428,7 +432,7 @@ impl<'m> Member<'m> {
         let sent = carrier.try_send(to, header.as_bytes(), data);
         if sent == Sent::Done {
             if !stamp.is_tagged() {
-                flow.sends(stamp.number(), self.synchronized);
+                flow.sends(self.calls, self.synchronized);
             }
             flow.sent = flow.sent.wrapping_add(1);
             flow.reported = flow.taken;

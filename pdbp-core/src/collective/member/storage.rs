@@ -1,5 +1,7 @@
 //! The memory of a member: its view of the others, and pieces that arrived early.
 
+use core::cmp::Ordering;
+
 use managed::ManagedSlice;
 
 use super::WINDOW;
@@ -43,17 +45,17 @@ pub(super) struct Flow {
 /// The call of a piece, and how many pieces had been sent or taken before that call.
 #[derive(Clone, Copy, Debug, Default)]
 struct Last {
-    call: u32,
+    call: u64,
     before: u32,
 }
 
 impl Last {
     /// Returns how many of `all` pieces belong to calls before `call`.
-    fn before(self, call: u32, all: u32) -> Option<u32> {
-        match call.wrapping_sub(self.call) as i32 {
-            0 => Some(self.before),
-            later if later > 0 => Some(all),
-            _ => None,
+    fn before(self, call: u64, all: u32) -> Option<u32> {
+        match call.cmp(&self.call) {
+            Ordering::Less => None,
+            Ordering::Equal => Some(self.before),
+            Ordering::Greater => Some(all),
         }
     }
 }
@@ -61,7 +63,7 @@ impl Last {
 impl Flow {
     /// Notes that a piece of a call is about to be sent. `synchronized` is the last call that all members have arrived at.
     #[inline]
-    pub(super) fn sends(&mut self, call: u32, synchronized: u32) {
+    pub(super) fn sends(&mut self, call: u64, synchronized: u64) {
         if self.last_sent.call != call {
             self.on_synchronized(synchronized);
             self.last_sent = Last { call, before: self.sent };
@@ -70,7 +72,7 @@ impl Flow {
 
     /// Notes that a piece of a call has been received.
     #[inline]
-    pub(super) fn takes(&mut self, call: u32, synchronized: u32) {
+    pub(super) fn takes(&mut self, call: u64, synchronized: u64) {
         if self.last_taken.call != call {
             self.on_synchronized(synchronized);
             self.last_taken = Last { call, before: self.taken };
@@ -79,7 +81,7 @@ impl Flow {
 
     /// Records that all members have arrived at this call, and know that of each other: they have received all pieces of earlier
     /// calls.
-    pub(super) fn on_synchronized(&mut self, call: u32) {
+    pub(super) fn on_synchronized(&mut self, call: u64) {
         if let Some(taken) = self.last_sent.before(call, self.sent) {
             self.acknowledge(taken);
         }
@@ -180,5 +182,23 @@ impl Peer {
     #[inline]
     pub(super) fn flow(&mut self, stamp: Stamp) -> &mut Flow {
         if stamp.is_tagged() { &mut self.tagged } else { &mut self.calls }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_stays_shut_however_many_calls_ago_all_have_met() {
+        for call in [2, 1 << 31, (1 << 31) + 2, 1 << 32] {
+            let mut flow = Flow::default();
+            flow.sends(call, 1);
+            flow.sent = WINDOW as u32;
+            flow.on_synchronized(1);
+            assert!(flow.is_full(), "call {call}");
+            flow.on_synchronized(call + 1);
+            assert!(!flow.is_full(), "call {call}");
+        }
     }
 }

@@ -13,7 +13,7 @@ impl Member<'_> {
         if let Some(peer) = self.peers.get_mut(from) {
             let flow = peer.flow(stamp);
             if !stamp.is_tagged() {
-                flow.takes(stamp.number(), self.synchronized);
+                flow.takes(self.calls, self.synchronized);
             }
             flow.taken = flow.taken.wrapping_add(1);
             self.acknowledgements_due |= flow.is_acknowledgement_due(self.is_synchronizing);
@@ -41,7 +41,7 @@ impl Member<'_> {
     #[inline]
     pub(in crate::collective) fn finish(&mut self) {
         if core::mem::take(&mut self.is_synchronizing) {
-            self.synchronized = self.stats.calls;
+            self.synchronized = self.calls;
         }
     }
 

@@ -334,6 +334,33 @@ fn calls_of_all_open_windows_without_a_word() {
     }
 }
 
+/// A member that is ahead hears late of a wait in a call that it has completed some calls ago.
+#[test]
+fn a_wait_that_is_long_over_does_not_keep_a_member_from_short_cuts() {
+    let mut world = World::new(2, 64, 3);
+    world.is_calm = true;
+    let call = Call::moving(Kind::Broadcast, 0, 8);
+    world.start(1, &call, Vec::new(), vec![0; 8]).unwrap();
+    world.run();
+    world.announce_wait();
+    for _ in 0..3 {
+        world.start(0, &call, Vec::new(), vec![7; 8]).unwrap();
+        world.poll(0);
+        assert_eq!(world.members[0].ended, Some(Ok(())));
+    }
+    for _ in 0..2 {
+        world.run();
+        world.start(1, &call, Vec::new(), vec![0; 8]).unwrap();
+    }
+    world.run();
+    for rank in 0..2 {
+        world.start(rank, &Call::moving(Kind::Barrier, 0, 0), Vec::new(), Vec::new()).unwrap();
+    }
+    world.run();
+    let numbers = world.members.iter_mut().map(|one| one.member.enter_barrier());
+    assert_eq!(numbers.collect::<Vec<_>>(), [Some(5); 2]);
+}
+
 #[test]
 fn who_comes_to_another_barrier_has_called_something_else() {
     let member = &mut World::new(2, 64, 4).members[0].member;
