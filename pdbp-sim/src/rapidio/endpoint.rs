@@ -1,8 +1,8 @@
 //! A DSP's end of the protocol: operations in progress, expected and unexpected messages, acknowledgements.
 //!
-//! Every request is acknowledged, and a flow has at most the timing's window of unacknowledged packets. Messages are acknowledged
-//! by their receiver, broadcasts and scatters by the sender's own switch, and gathered or combined packets by the root, once it is
-//! in the call.
+//! Every request is acknowledged, and a message, or the calls of a member of a group, have at most the timing's window of
+//! unacknowledged packets. Messages are acknowledged by their receiver, broadcasts and scatters by the sender's own switch, and
+//! gathered or combined packets by the root, once it is in the call.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -332,12 +332,14 @@ impl Fabric {
             PacketKind::Answer | PacketKind::AnswerRun | PacketKind::AnswerAll => {
                 self.answered(id, Key::Call(group, number))
             }
+            // What is kept of it would be for the next group of this number.
+            PacketKind::Mismatch | PacketKind::Call | PacketKind::Result | PacketKind::Granted
+                if self.is_closed(group) => {}
             PacketKind::Mismatch => {
                 if let Some(mismatch) = packet.mismatch {
                     self.break_group(id, group, *mismatch);
                 }
             }
-            PacketKind::Call | PacketKind::Result | PacketKind::Granted if self.is_closed(group) => {}
             PacketKind::Call | PacketKind::Result
                 if !packet.is_sound(self.groups[usize::from(group)].ids.len()) =>
             {

@@ -1,9 +1,10 @@
 //! Errors are refused, or reported by name.
 
 use pdbp_core::collective::Op::{And, Sum};
-use pdbp_core::collective::{Call, Kind, Refused};
+use pdbp_core::collective::{Call, Element, Kind, Refused};
 
 use crate::random::Random;
+use crate::rapidio::frames::Frames;
 use crate::rapidio::mpirio::{self, RunError};
 use crate::rapidio::{Error, PortTime, RoutingLoop, Timing, Topology, TopologyError, Tree};
 
@@ -226,6 +227,34 @@ fn a_mismatch_is_told_once_by_each_that_sees_it() {
         fabric.outputs[endpoint.output].answers
     };
     assert_eq!((1..8).map(told).max(), Some(1));
+}
+
+/// Its members called different things, and left when the first of them knew.
+#[test]
+fn what_a_closed_group_is_told_is_not_for_the_next_one_of_its_number() {
+    let frames = &mut Frames::new(&Topology::boards(1), Timing::SRIO).unwrap();
+    let start = |frames: &mut Frames, group, lengths: [usize; 4]| {
+        for (id, bytes) in (0..).zip(lengths) {
+            let call = Call::reducing(Kind::AllReduce, 0, Element::U8, Sum, bytes);
+            frames.start_call(frames.now(), id, (group, 1), call, (Vec::new(), vec![1; bytes]));
+        }
+    };
+    let first = frames.open_group(vec![0, 1, 2, 3]).unwrap();
+    start(frames, first, [4, 4, 4, 5]);
+    while (0..4).all(|id| frames.poll_call(id, first, 1).is_none()) {
+        assert!(frames.due().is_some(), "nobody is told");
+        frames.step(&mut Vec::new());
+    }
+    frames.close_group(first);
+    while frames.due().is_some() {
+        frames.step(&mut Vec::new());
+    }
+    assert_eq!(frames.open_group(vec![0, 1, 2, 3]), Some(first));
+    start(frames, first, [4; 4]);
+    while frames.due().is_some() {
+        frames.step(&mut Vec::new());
+    }
+    assert!((0..4).all(|id| frames.poll_call(id, first, 1) == Some(Ok(vec![4; 4]))));
 }
 
 #[test]
