@@ -1,11 +1,12 @@
 //! Flow control within a group: how far members may be ahead of each other.
 //!
-//! **A switch holds at most [`SLOTS`] packets of each group to be combined, and as many of gathers to be merged; and an endpoint
-//! receives at most that many before its process is in the call.** Packets going up to be combined are acknowledged from the top,
-//! so a member with that many unacknowledged packets waits. Packets that a root sends down are acknowledged by its own switch,
-//! which reveals nothing about the other members. Therefore all members count the packets of broadcasts and scatters of their group
-//! (the calls determine how many there are) and report every [`BATCH`] they have received. Switches combine these reports, as in a
-//! barrier, and the result goes to all; a root stays within [`SLOTS`] packets of what all have reported.
+//! **A switch holds at most [`SLOTS`] packets of each group to be combined, and as many of gathers to be merged; and before its
+//! process is in the call, an endpoint receives at most that many of broadcasts and scatters and, as the root of a gather, from
+//! each member.** Packets going up to be combined are acknowledged from the top, so a member with that many unacknowledged packets
+//! waits. Packets that a root sends down are acknowledged by its own switch, which reveals nothing about the other members.
+//! Therefore all members count the packets of broadcasts and scatters of their group (the calls determine how many there are) and
+//! report every [`BATCH`] they have received. Switches combine these reports, as in a barrier, and the result goes to all; a root
+//! stays within [`SLOTS`] packets of what all have reported.
 
 use pdbp_core::collective::{Call, Kind};
 

@@ -27,7 +27,7 @@ pub struct Timing {
     pub combine: u64,
     /// Time of a switch to combine the values of a packet with those of others (reduce, all_reduce).
     pub operate: u64,
-    /// Maximum unacknowledged packets of a flow.
+    /// Maximum unacknowledged packets of a message, and of a member's calls in a group, which have at most 64.
     pub window: u32,
     /// Buffers of an input of a switch, at least 4. A packet of priority p is accepted while more than 3 − p are free.
     pub buffers: u8,

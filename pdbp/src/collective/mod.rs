@@ -69,7 +69,6 @@
 //!   slate (up to 32 KiB).
 //!
 //! The algorithms and their cost are described in [`pdbp_core::collective`], which implements them.
-//! The algorithms and their cost are described in [`pdbp_core::collective`], which implements them.
 //!
 //! # What is left out
 //! * **A setting that selects an algorithm.** Members with different values would deadlock, and the best algorithm follows from the
@@ -316,9 +315,9 @@ impl Group {
         self.call(Request::all_to_all(give, get))
     }
 
-    /// Sends `data` to one member, which receives it by its tag. Returns when the data is in flight: up to three messages that fit
-    /// in a block may be sent before any is received. **If all members of a ring first send a longer message, all wait for each
-    /// other**: use [`send_recv`](Self::send_recv).
+    /// Sends `data` to one member, which receives it by its tag. Returns when the data is in flight: up to three messages of one
+    /// piece each (see the [module](self)) may be sent before any is received. **If all members of a ring first send a longer
+    /// message, all wait for each other**: use [`send_recv`](Self::send_recv).
     ///
     /// # Errors
     /// See [`GroupError`].

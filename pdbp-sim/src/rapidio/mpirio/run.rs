@@ -134,7 +134,6 @@ type Process<'p, T> = Option<Pin<Box<dyn Future<Output = T> + 'p>>>;
 ///
 /// # Panics
 /// Panics if the program panics.
-/// When the program does.
 pub fn run<T>(
     topology: &Topology,
     timing: Timing,
