@@ -1,7 +1,6 @@
 //! Arbitrary messages, calls and breaks of links to a replica of three nodes. Each message is also written and read again.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use pdbp_core::agreement::{Agreement, Change, MESSAGE, Message, Reach, Replica, Settings, Start, Storage};
 use pdbp_core::id::{NodeId, Time};
 use pdbp_core::tables::{Name, NodeEntry, NodeKind, PartEntry};
@@ -44,7 +43,7 @@ impl Replica for Parts {
     }
 }
 
-fuzz_target!(|bytes: &[u8]| {
+pdbp_fuzz::target!(|bytes: &[u8]| {
     let Some((first, mut rest)) = bytes.split_first() else { return };
     let node = |i: u8| NodeId::new(u16::from(i % 3)).expect("a small number names a node");
     let name = Name::new("host").expect("a good name");

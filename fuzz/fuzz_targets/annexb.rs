@@ -1,10 +1,9 @@
 //! Arbitrary bytes as an Annex B stream of H.264 or H.265: what the index names lies in them, in order.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use pdbp_fuzz::annexb::{Index, nals};
 
-fuzz_target!(|bytes: &[u8]| {
+pdbp_fuzz::target!(|bytes: &[u8]| {
     let mut end = 0;
     for nal in nals(bytes) {
         assert!(nal.range.start >= end && nal.range.end <= bytes.len());

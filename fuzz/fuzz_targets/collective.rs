@@ -4,7 +4,6 @@
 
 use std::collections::VecDeque;
 
-use libfuzzer_sys::fuzz_target;
 use pdbp_core::collective::{
     Call, Carrier, Data, Element, Fault, HEADER, Kind, Member, MemberStorage, Message, Op, Polled, Running,
     Sent, Tagged,
@@ -116,7 +115,7 @@ fn message(number: u32, call: &Call, says: [u8; 4], length: usize) -> Vec<u8> {
     bytes
 }
 
-fuzz_target!(|bytes: &[u8]| {
+pdbp_fuzz::target!(|bytes: &[u8]| {
     let mut queues = Queues::default();
     let mut honest = [0, 1].map(|rank| Honest {
         member: Member::new(rank, 3, PIECE, MemberStorage::allocate(3, PIECE)).expect("a member"),

@@ -2,7 +2,6 @@
 //! set-up, every four more are an operation.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use pdbp_core::Routing;
 use pdbp_core::engine::Checksum;
 
@@ -41,7 +40,7 @@ fn setup([a, b, c, d]: [u8; 4]) -> Setup {
     }
 }
 
-fuzz_target!(|bytes: &[u8]| {
+pdbp_fuzz::target!(|bytes: &[u8]| {
     let (chunks, _) = bytes.as_chunks::<4>();
     let Some((&first, operations)) = chunks.split_first() else { return };
     let mut setup = setup(first);

@@ -1,11 +1,10 @@
 //! Arbitrary bytes as an ISO media file: what is made of it is bounded by its length, and is a stream that can be indexed or refused.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use pdbp_fuzz::annexb::Index;
 use pdbp_fuzz::mp4::{MOST_GROWTH, h264_tracks};
 
-fuzz_target!(|bytes: &[u8]| {
+pdbp_fuzz::target!(|bytes: &[u8]| {
     let tracks: Vec<_> = match h264_tracks(bytes) {
         Ok(tracks) => tracks.into_iter().flatten().collect(),
         Err(refusal) => return assert!(!refusal.to_string().is_empty()),

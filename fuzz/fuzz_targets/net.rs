@@ -2,6 +2,4 @@
 //! right comes out as it went in, and what is not is refused.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|bytes: &[u8]| pdbp_net::fuzzing::link(bytes));
+pdbp_fuzz::target!(|bytes: &[u8]| pdbp_net::fuzzing::link(bytes));

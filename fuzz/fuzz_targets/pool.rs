@@ -2,6 +2,4 @@
 //! each once, and the next pool can take the journal up.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|bytes: &[u8]| pdbp_tasks::fuzzing::pool(bytes));
+pdbp_fuzz::target!(|bytes: &[u8]| pdbp_tasks::fuzzing::pool(bytes));

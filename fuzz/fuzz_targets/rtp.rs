@@ -4,11 +4,10 @@
 
 use std::time::Duration;
 
-use libfuzzer_sys::fuzz_target;
 use pdbp_fuzz::annexb::{Index, Standard};
 use pdbp_fuzz::rtp::{Media, RtpReader, Unit, videos};
 
-fuzz_target!(|bytes: &[u8]| {
+pdbp_fuzz::target!(|bytes: &[u8]| {
     let Some((&kind, mut rest)) = bytes.split_first() else { return };
     let standard = match kind {
         0 => Standard::H264,

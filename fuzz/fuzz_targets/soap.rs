@@ -1,6 +1,6 @@
 //! Strangers and peers that talk SOAP: heads, MIME and XML in pieces.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+pdbp_fuzz::target!(|bytes: &[u8]| {
     pdbp_net::fuzzing::soap(bytes);
 });

@@ -1,7 +1,7 @@
 //! Texts that say which switches and links a RapidIO fabric has.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+pdbp_fuzz::target!(|bytes: &[u8]| {
     if let Ok(text) = std::str::from_utf8(bytes) {
         pdbp_sim::rapidio::fuzzing::topology(text);
     }

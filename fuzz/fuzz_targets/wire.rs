@@ -1,7 +1,6 @@
 //! Arbitrary bytes as a block. What is accepted is packed again and must be read as the same.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use pdbp_core::cdu::{BLOCK_HEADER, BlockHeader, CduClass, Cdus, Packer, Route, Train, Via};
 use pdbp_core::id::{NodeId, PartId};
 use pdbp_core::mesp::Control;
@@ -57,7 +56,7 @@ fn list(
         .collect()
 }
 
-fuzz_target!(|bytes: &[u8]| {
+pdbp_fuzz::target!(|bytes: &[u8]| {
     for command in 0..16 {
         if let Some(message) = Control::decode(command, bytes) {
             let again = Control::decode(message.command(), &message.encode());

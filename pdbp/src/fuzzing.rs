@@ -22,20 +22,20 @@ mod tests {
     #[test]
     fn the_seeds_are_requests_and_envelopes() {
         for (name, seed) in [
-            ("zeep", &include_bytes!("../../fuzz/seeds/desk/zeep")[..]),
-            ("gsoap", include_bytes!("../../fuzz/seeds/desk/gsoap")),
-            ("cxf", include_bytes!("../../fuzz/seeds/desk/cxf")),
+            ("zeep", &include_bytes!("../../fuzz/seeds/requests/zeep")[..]),
+            ("gsoap", include_bytes!("../../fuzz/seeds/requests/gsoap")),
+            ("cxf", include_bytes!("../../fuzz/seeds/requests/cxf")),
         ] {
             assert!(crate::desk::fuzzing::envelope(seed), "{name}");
         }
         for (name, seed) in [
-            ("chunks", &include_bytes!("../../fuzz/seeds/desk/chunks")[..]),
-            ("length", include_bytes!("../../fuzz/seeds/desk/length")),
+            ("chunks", &include_bytes!("../../fuzz/seeds/requests/chunks")[..]),
+            ("length", include_bytes!("../../fuzz/seeds/requests/length")),
         ] {
             let body = crate::http::fuzzing::request(seed);
             assert!(body.is_some_and(|body| crate::desk::fuzzing::envelope(&body)), "{name}");
             super::desk(seed);
         }
-        super::desk(include_bytes!("../../fuzz/seeds/desk/entities"));
+        super::desk(include_bytes!("../../fuzz/seeds/requests/entities"));
     }
 }

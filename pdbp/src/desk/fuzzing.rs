@@ -1,4 +1,4 @@
-//! Called by the fuzz target `desk`.
+//! Called by the fuzz target `requests`.
 
 use super::answer;
 use super::envelope::{CONTENT, Operation, Version, read};

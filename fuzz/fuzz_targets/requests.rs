@@ -2,6 +2,4 @@
 //! cut; the rest gets a fault.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|bytes: &[u8]| pdbp::fuzzing::desk(bytes));
+pdbp_fuzz::target!(|bytes: &[u8]| pdbp::fuzzing::desk(bytes));
