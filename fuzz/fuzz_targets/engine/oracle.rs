@@ -15,13 +15,15 @@ pub enum Kind {
 }
 
 type Stream = (usize, StreamNo);
+/// A message with its destinations.
+type Sent = (Vec<PartId>, Vec<u8>);
 
 pub struct Oracle {
     /// All that is sent arrives.
     is_calm: bool,
     serial: u64,
-    /// By sender: what is on its way, with its destination.
-    begun: BTreeMap<(Kind, PartId), VecDeque<(Vec<PartId>, Vec<u8>)>>,
+    /// By sender: what is on its way.
+    begun: BTreeMap<(Kind, PartId), VecDeque<Sent>>,
     sets: BTreeMap<PartId, Vec<u8>>,
     expected: BTreeMap<(Kind, PartId, PartId), VecDeque<Vec<u8>>>,
     /// Bytes of streams that have not ended for their reader, by number.

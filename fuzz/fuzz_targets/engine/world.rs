@@ -23,11 +23,13 @@ const LONG: usize = 6 * 1024;
 /// Rounds without work after which all is at rest.
 const REST: u32 = 30;
 
+type Set = SetSend<Vec<PartId>, Vec<u8>>;
+
 struct Node<T: Transport> {
     endpoint: Endpoint<'static, T, HeapMemory, Policy>,
     /// By part.
     long: Vec<Option<LongSend<Vec<u8>>>>,
-    set: Option<(PartId, SetSend<Vec<PartId>, Vec<u8>>)>,
+    set: Option<(PartId, Set)>,
     /// By part.
     streams: BTreeMap<u16, StreamOut>,
     finishing: Vec<StreamOut>,
