@@ -37,7 +37,8 @@ pub enum Event {
         /// Number of messages.
         messages: u32,
     },
-    /// The link with the peer is down. `undelivered` messages had not left this node, or may not have arrived.
+    /// The link with the peer is down. `undelivered` messages had not left this node, or may not have arrived. Messages that come
+    /// back later are in the next event of this peer, if there is one.
     PeerFailed {
         /// The peer.
         peer: NodeId,
@@ -95,7 +96,7 @@ pub enum Event {
         /// Its destination.
         dest: NodeId,
     },
-    /// Everything that arrived over the peer's failed link has been put into private pipes.
+    /// Everything that arrived over the peer's failed link has been put into private pipes. Comes again if more arrives over it.
     LinkEnded {
         /// The peer.
         peer: NodeId,

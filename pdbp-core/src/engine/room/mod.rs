@@ -217,7 +217,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if room.bytes < bytes {
             return None;
         }
-        room.state = State::Taken;
+        room.state = if orphaned { State::Former } else { State::Taken };
         // Messages between two parts are ordered, so nothing more of earlier ones arrives. Later ones may have been granted
         // already.
         let before = |e: &RoomEntry| number.wrapping_sub(e.number) < u32::MAX / 2;
@@ -230,7 +230,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub fn release_room(&mut self, room: RoomToken) {
         let RoomToken { entry, source, number } = room;
         let slot = self.rooms.table.get_mut(entry as usize);
-        let is_it = |e: &mut RoomEntry| e.state == State::Taken && (e.source, e.number) == (source, number);
+        let is_taken = |state| matches!(state, State::Taken | State::Former);
+        let is_it = |e: &mut RoomEntry| is_taken(e.state) && (e.source, e.number) == (source, number);
         match slot.and_then(|slot| slot.take_if(is_it)) {
             Some(room) => self.rooms.reserved -= room.bytes,
             None => self.counters.foreign_tokens += 1,
@@ -308,9 +309,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if self.links.get(hop).is_some_and(|link| link.recv.ending.is_some()) {
             return;
         }
-        // Not one that has begun to arrive: its sender had the answer. A later process in its place counts from the start again.
-        let waits = |e: &RoomEntry| matches!(e.state, State::Queued(_) | State::Granted);
-        if let Some((i, entry)) = self.rooms.find(source, number, waits) {
+        let known = |e: &RoomEntry| matches!(e.state, State::Queued(_) | State::Granted | State::Taken);
+        if let Some((i, entry)) = self.rooms.find(source, number, known) {
             // Asked again, since the answer may have been lost.
             entry.hop = hop;
             if !matches!(entry.state, State::Queued(_)) {
@@ -419,18 +419,24 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         let waits = |e: &RoomEntry| matches!(e.state, State::Queued(_) | State::Reply { .. });
         let by_it = |e: &RoomEntry| if link == LinkId::NONE { lost(e.source.node()) } else { e.hop == link };
+        // An answer that has not left is not for a later process in the place of the one that asked.
+        self.rooms.table.iter_mut().flatten().filter(|e| by_it(e)).for_each(|e| e.owed = false);
         self.rooms.drop_if(|e| waits(e) && by_it(e));
     }
 
     /// Prepares to notify parts that nothing more arrives from a node, nor from those behind it if it is a relay: of messages
-    /// granted to those, only what has already arrived remains.
+    /// granted to those, only what has already arrived remains; an answer that has not left is not sent to a later process there.
     pub(super) fn orphan_rooms(&mut self, node: NodeId) {
         let topology = self.links.topology;
         let is_gone = |source| source == node || topology.relay(source, topology.own()) == Some(node);
         for entry in self.rooms.table.iter_mut().flatten() {
-            if entry.state == State::Granted && is_gone(entry.source.node()) {
-                // If the answer has not left, it is not for a later process in the node's place.
-                (entry.state, entry.owed) = (State::Orphaned, false);
+            let state = match entry.state {
+                State::Granted => State::Orphaned,
+                State::Taken => State::Former,
+                _ => continue,
+            };
+            if is_gone(entry.source.node()) {
+                (entry.state, entry.owed) = (state, false);
             }
         }
     }

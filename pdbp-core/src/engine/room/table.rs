@@ -30,6 +30,8 @@ pub(super) enum State {
     Orphaned,
     /// It has begun to arrive.
     Taken,
+    /// The same, before its sender became unreachable. A later process in the sender's place may use the number.
+    Former,
     /// A message of this node that was given up; the receiver is still to be notified.
     Ending,
     /// A message of this node sent through a relay. If the link to the relay fails with part of the message, the receiver does
@@ -112,7 +114,7 @@ impl<'a> Rooms<'a> {
     pub(super) fn drop_if(&mut self, which: impl Fn(&RoomEntry) -> bool) {
         for slot in self.table.iter_mut() {
             let Some(entry) = slot.take_if(|entry| which(entry)) else { continue };
-            if matches!(entry.state, State::Granted | State::Orphaned | State::Taken) {
+            if matches!(entry.state, State::Granted | State::Orphaned | State::Taken | State::Former) {
                 self.reserved -= entry.bytes;
             }
             self.dirty = true;

@@ -163,6 +163,36 @@ fn a_message_of_the_next_process_in_a_place_gets_room_though_an_earlier_one_had_
     }
 }
 
+/// It would be granted space that nobody takes.
+#[test]
+fn a_request_that_is_repeated_and_heard_when_its_message_arrives_is_none_for_another() {
+    let mut c = setup(Links::Posted).ready();
+    limited(&mut c, 100);
+    let (from, to) = (part(0, 0), part(1, 0));
+    // The answer waits behind a control block that does not leave, and the second request does not leave before it has come.
+    c.apply(Operation::Busy { from: 1, to: 0, times: u32::MAX });
+    c.host(1).engine.request_quiescence();
+    c.poll(1);
+    assert_eq!(c.host(0).engine.request_room(from, to, 1, 40), Ok(false));
+    rounds(&mut c, 20);
+    assert_eq!(c.host(1).engine.assembly_in_use(), 40);
+    c.apply(Operation::Busy { from: 0, to: 1, times: u32::MAX });
+    c.apply(Operation::Wait { nanos: 10_000_000 });
+    c.poll(0);
+    assert_eq!(c.host(0).engine.request_room(from, to, 1, 40), Ok(false));
+    c.apply(Operation::Busy { from: 1, to: 0, times: 0 });
+    rounds(&mut c, 4);
+    assert_eq!(c.host(0).engine.request_room(from, to, 1, 40), Ok(true));
+    let room = c.host(1).engine.take_room(to, from, 1, 40).expect("it was granted");
+    c.apply(Operation::Busy { from: 0, to: 1, times: 0 });
+    rounds(&mut c, 20);
+    assert_eq!(c.host(1).engine.assembly_in_use(), 40);
+    c.host(0).engine.end_room(from, true);
+    c.host(1).engine.release_room(room);
+    assert_eq!(c.host(1).engine.assembly_in_use(), 0);
+    c.close();
+}
+
 /// It was on the next link as well, and so another message of that number had its answer before there was room for it.
 #[test]
 fn an_answer_that_did_not_leave_before_its_link_failed_does_not_leave_later() {
@@ -187,6 +217,45 @@ fn an_answer_that_did_not_leave_before_its_link_failed_does_not_leave_later() {
     assert_eq!(ask(&mut c, part(0, 1), to, 1, 101), Err(RoomError::TooLong { limit: 100 }));
     assert_eq!(ask(&mut c, from, to, 1, 60), Ok(false));
     c.host(1).engine.lose_rooms(to, node(0));
+    assert_eq!(ask(&mut c, from, to, 1, 60), Ok(true));
+    c.close();
+}
+
+/// The first answer had arrived, and so had the message; the second one went to the next process.
+#[test]
+fn a_repeated_answer_that_did_not_leave_before_its_link_failed_does_not_leave_later() {
+    let mut c = setup(Links::Posted).ready();
+    limited(&mut c, 100);
+    let (from, to) = (part(0, 0), part(1, 0));
+    assert_eq!(c.host(0).engine.request_room(from, to, 1, 60), Ok(false));
+    c.apply(Operation::Gate { from: 1, to: 0, closed: true });
+    c.poll(0);
+    c.poll(1);
+    c.poll(1);
+    assert_eq!(c.host(1).engine.assembly_in_use(), 60);
+    // The answer is on its way; behind it, a control block does not leave.
+    c.apply(Operation::Busy { from: 1, to: 0, times: u32::MAX });
+    c.host(1).engine.request_quiescence();
+    c.poll(1);
+    c.apply(Operation::Wait { nanos: 10_000_000 });
+    c.poll(0);
+    assert_eq!(c.host(0).engine.request_room(from, to, 1, 60), Ok(false));
+    c.poll(0);
+    c.poll(1);
+    c.apply(Operation::Gate { from: 1, to: 0, closed: false });
+    c.poll(0);
+    assert_eq!(c.host(0).engine.request_room(from, to, 1, 60), Ok(true), "the first answer has come");
+    let kept = c.host(1).engine.take_room(to, from, 1, 60).expect("it was granted");
+    c.host(0).engine.end_room(from, true);
+    c.apply(Operation::Busy { from: 1, to: 0, times: 0 });
+    c.cut(0, 1);
+    rounds(&mut c, 20);
+    c.mend(0, 1);
+    rounds(&mut c, 20);
+    assert_eq!(ask(&mut c, from, to, 1, 60), Ok(false), "the first message has not been dropped");
+    assert_eq!(ask(&mut c, part(0, 1), to, 1, 101), Err(RoomError::TooLong { limit: 100 }));
+    assert_eq!(ask(&mut c, from, to, 1, 60), Ok(false));
+    c.host(1).engine.release_room(kept);
     assert_eq!(ask(&mut c, from, to, 1, 60), Ok(true));
     c.close();
 }
