@@ -383,6 +383,8 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Arrivals for Source<'_, '
     }
 
     fn lost(&mut self, node: NodeId) {
+        // Others may wait for its space.
+        self.pipes.dirty = true;
         self.engine.lose_rooms(self.part, node);
     }
 }

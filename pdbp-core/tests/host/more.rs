@@ -135,25 +135,37 @@ fn what_is_not_delivered_says_which_node_did_not_get_it() {
 /// Nothing is released, but others wait for the space that the node had.
 #[test]
 fn a_host_that_reads_that_a_node_has_failed_is_polled_at_once() {
-    let net = Net::new(3);
-    let mut nodes = net.nodes();
-    let gone = nodes.pop().unwrap();
-    let [a, b] = [&nodes[0], &nodes[1]];
-    let bytes = vec![1; net::LONG];
-    let in_use = || a.host.with(|endpoint| endpoint.engine().assembly_in_use());
-    let mut theirs = gone.host.send_long(gone.part, a.part, &bytes).unwrap();
-    assert_eq!(theirs.poll(), Ok(false), "it asks for the only buffer");
-    run(&[&gone.host, &a.host, &b.host], || in_use() > 0);
-    std::mem::forget(theirs);
-    let host = gone.host;
-    drop(host);
-    net.end(2);
-    let mut next = b.host.send_long(b.part, a.part, &bytes).unwrap();
-    assert_eq!(next.poll(), Ok(false));
-    run(&net.all(&nodes), || !net.is_moving());
-    let rests_until = a.host.next_poll();
-    assert!(a.host.recv(a.part).is_none() && in_use() == 0);
-    assert!(a.host.next_poll() < rests_until);
+    for is_behind_a_message in [false, true] {
+        let net = Net::new(3);
+        let mut nodes = net.nodes();
+        let gone = nodes.pop().unwrap();
+        let [a, b] = [&nodes[0], &nodes[1]];
+        let bytes = vec![1; net::LONG];
+        let in_use = || a.host.with(|endpoint| endpoint.engine().assembly_in_use());
+        if is_behind_a_message {
+            gone.host.send(gone.part, a.part, b"ahead").unwrap();
+            gone.host.flush();
+        }
+        let mut theirs = gone.host.send_long(gone.part, a.part, &bytes).unwrap();
+        assert_eq!(theirs.poll(), Ok(false), "it asks for the only buffer");
+        run(&[&gone.host, &a.host, &b.host], || in_use() > 0);
+        std::mem::forget(theirs);
+        let host = gone.host;
+        drop(host);
+        net.end(2);
+        let mut next = b.host.send_long(b.part, a.part, &bytes).unwrap();
+        assert_eq!(next.poll(), Ok(false));
+        run(&net.all(&nodes), || !net.is_moving());
+        if is_behind_a_message {
+            assert!(a.host.accept(a.part).is_none(), "both are sorted");
+            drop(a.host.recv(a.part).unwrap());
+            run(&net.all(&nodes), || !net.is_moving());
+            assert!(in_use() > 0, "the failure has not been read");
+        }
+        let rests_until = a.host.next_poll();
+        assert!(a.host.recv(a.part).is_none() && in_use() == 0);
+        assert!(a.host.next_poll() < rests_until);
+    }
 }
 
 #[test]
