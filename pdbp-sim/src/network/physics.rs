@@ -56,8 +56,8 @@ pub struct Physics {
     pub loss: Probability,
     /// Share of the frames that take up to four times as long, so that later ones overtake them.
     pub reorder: Probability,
-    /// Nanoseconds without an acknowledgement after which a frame is sent again. Doubles at each repetition, up to 64 times or a
-    /// sixteenth of `give_up`; 0 derives it from latency and jitter.
+    /// Nanoseconds without an acknowledgement after which a frame is sent again, at most half of `give_up`. Doubles at each
+    /// repetition, up to 64 times or a sixteenth of `give_up`; 0 derives it from latency and jitter.
     pub resend_after: u64,
     /// Nanoseconds of silence after which the link to a peer is given up, at both ends.
     pub give_up: u64,
@@ -187,7 +187,7 @@ impl Physics {
             0 => self.latency.saturating_add(self.jitter).saturating_mul(4).max(10_000),
             given => given,
         };
-        given.min(self.give_up / 2)
+        given.min(self.give_up / 2).max(1)
     }
 
     /// Nanoseconds from the departure of a frame to its arrival.

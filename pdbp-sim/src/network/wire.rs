@@ -382,7 +382,7 @@ impl Net {
             return;
         }
         // A sender that is about to give a link up must have tried often enough before.
-        let wait = |repeats: u32| (first << repeats.min(6)).min(first.max(give_up / 16));
+        let wait = |repeats: u32| first.saturating_mul(1 << repeats.min(6)).min(first.max(give_up / 16));
         let due = left + wait(out.repeats);
         if due > now {
             self.plan_timer(due.min(last_call.max(now + 1)), Kind::Timer { from, to, session, serial });

@@ -206,6 +206,10 @@ impl<T: Transport> Transport for Recorder<T> {
             Err(Reason::Unsupported) => Answer::Unsupported,
             Err(_) => Answer::Other,
         };
+        // The transport may know why before it reports the failure.
+        if let (Answer::PeerFailed, Some(known)) = (answer, self.peers.get_mut(call.peer.index())) {
+            known.is_down = true;
+        }
         self.recording.push(Entry::Call(call, answer));
         outcome
     }

@@ -1,7 +1,5 @@
 //! Links that end and are restored, under the conformance suite, which also checks the numbers of their sessions.
 
-use std::time::Duration;
-
 use pdbp_core::umb::HeapMemory;
 use pdbp_core::{Capabilities, Completion, Op, Refused, Transport};
 
@@ -67,7 +65,6 @@ fn numbers_of_sessions_that_are_repeated_or_differ_at_the_two_ends_are_found() {
         [(Numbers::Repeated, "began after session 0"), (Numbers::Different, "as its session instead of")]
     {
         let domain = restoring(good(Posted), |port| Numbering(port, numbers));
-        let domain = domain.into_iter().map(|node| node.patience(Duration::from_secs(5))).collect();
         let case = cases().into_iter().find(|case| case.name == "a_restored_link_is_a_new_one").unwrap();
         let failures = run_on_threads(&case, domain).unwrap_err();
         assert!(failures.iter().any(|failure| failure.what.contains(what)), "{numbers:?}: {failures:?}");
