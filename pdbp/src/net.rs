@@ -93,8 +93,12 @@ impl StartError {
             | Self::Trace { .. }
             | Self::Pin { .. }
             | Self::NoMpi { .. } => false,
-            // The process that has the port may end.
-            Self::Metrics { error, .. } | Self::Desk { error, .. } => error.kind() == ErrorKind::AddrInUse,
+            // The process that has the port may end, and there may be descriptors or threads again. Errors of settings are not the system's.
+            Self::Metrics { error, .. } | Self::Desk { error, .. } => {
+                use ErrorKind::{AddrNotAvailable, NotFound, PermissionDenied};
+                let is_lasting = matches!(error.kind(), AddrNotAvailable | NotFound | PermissionDenied);
+                error.raw_os_error().is_some() && !is_lasting
+            }
             Self::Sockets(error) => match (error.downcast_ref(), error.downcast_ref()) {
                 (Some(TokenError::File { error, .. }), _) => error.kind() == ErrorKind::NotFound,
                 (Some(_), _) => false,
@@ -115,6 +119,8 @@ impl StartError {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(feature = "desk")]
+    use crate::StartError;
     use crate::{Builder, Cluster};
 
     /// Workers that were to write a trace into a folder that does not exist tried again and again.
@@ -129,6 +135,8 @@ mod tests {
             assert!(!may_pass(own().desk("0.0.0.0:0".to_owned())), "without a secret");
             let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             assert!(may_pass(own().desk(other.local_addr().unwrap().to_string())), "it may end");
+            let too_many_files = std::io::Error::from_raw_os_error(24);
+            assert!(StartError::Desk { address: String::new(), error: too_many_files }.may_pass());
         }
     }
 }

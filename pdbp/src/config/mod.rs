@@ -462,9 +462,10 @@ impl Settings {
             // A port that is forwarded to an arbitrary free port leads nowhere.
             let unreachable = known.name == "advertise" && self.advertise.is_some() && self.listen.is_none();
             // With it a client could join.
+            let file = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
             let shared = known.name == "client_token_file"
                 && self.client_token_file.is_some()
-                && self.client_token_file == self.token_file;
+                && self.client_token_file.as_ref().map(file) == self.token_file.as_ref().map(file);
             if unnamed || unreachable || shared || (known.set)(&mut self.clone(), &value).is_none() {
                 let (origin, expected) = (origin.clone(), known.expected);
                 return Err(ConfigError::Value { key: known.name, value, origin, expected });

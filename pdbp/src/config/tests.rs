@@ -219,6 +219,9 @@ fn the_secret_of_clients_is_not_that_of_the_cluster() {
         said.contains("`client_token_file` is \"one\"") && said.contains("not that of `token_file`"),
         "{said}"
     );
+    settings.set("token_file", "Cargo.toml", Origin::Environment).unwrap();
+    settings.set("client_token_file", "src/../Cargo.toml", Origin::Environment).unwrap();
+    settings.check_for(|_| true).unwrap_err();
     settings.set("client_token_file", "another", Origin::Environment).unwrap();
     settings.check_for(|_| true).unwrap();
 }
