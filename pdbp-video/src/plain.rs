@@ -95,6 +95,8 @@ mod tests {
             ("rtsp://me:sec/ret@cam/one", "rtsp://cam/one"),
             ("not rtsp://me:#sec?r@et@cam:554/one; a@b", "not rtsp://cam:554/one; a@b"),
             ("rtsp://cam:554/one@2", "rtsp://cam:554/one@2"),
+            // It could be part of a password.
+            ("rtsp://me:secret@cam/one@2", "rtsp://2"),
             ("rtsp://[fe80::1]/one@2", "rtsp://[fe80::1]/one@2"),
             ("rtsp://cam/live?User=me&PWD=s%20x&channel=1", "rtsp://cam/live?User=…&PWD=…&channel=1"),
             (
