@@ -10,13 +10,17 @@ use std::time::{Duration, Instant};
 use common::place::text;
 use common::{Held, finish, send};
 
-fn spawn(arguments: &[&str]) -> Child {
+fn program(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pdbp-tasks"));
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("PDBP_")) {
         command.env_remove(name);
     }
-    command.spawn().unwrap()
+    command
+}
+
+fn spawn(arguments: &[&str]) -> Child {
+    program(arguments).spawn().unwrap()
 }
 
 fn run(arguments: &[&str], input: impl AsRef<[u8]>) -> Output {
@@ -231,6 +235,19 @@ fn a_command_line_that_cannot_be_used_says_why() {
     }
     let ended = run(&["run", "--each-line", "/no/such/file", "--", "x"], "");
     assert!(ended.status.code() == Some(1) && text(&ended.stderr).contains("cannot read /no/such/file"));
+}
+
+/// As with `--help | true`, or `2>&1 | head -1`.
+#[test]
+fn who_does_not_read_what_is_said_breaks_nothing() {
+    let unread = || Stdio::from(std::io::pipe().unwrap().1);
+    for command in ["run", "serve", "work", "submit", "status"] {
+        let ended = program(&[command, "--help"]).stdout(unread()).output().unwrap();
+        assert!(ended.status.success() && ended.stderr.is_empty(), "{command}: {ended:?}");
+    }
+    let ended = program(&["run", "--array", "1-3", "--", "false"]).stderr(unread()).output().unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    assert_eq!(program(&["walk"]).stderr(unread()).status().unwrap().code(), Some(2));
 }
 
 #[test]

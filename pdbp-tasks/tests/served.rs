@@ -288,10 +288,11 @@ fn commands_that_fail_are_named_run_again_are_cancelled_and_forgotten() {
     let output = place.ask(&["output", "0", "--keep-order"]);
     assert_eq!((text(&output.stdout), output.status.code()), ("tried 1\ntried 2\ntried 3\n", Some(0)));
 
-    let submitted = place.ask(&["submit", "--array", "1-9", "--needs", "license=1", "--", "true"]);
+    let needs = ["--cpus", "1000", "--needs", "license=1"];
+    let submitted = place.ask(&[&["submit", "--array", "1-9"], &needs[..], &["--", "true"]].concat());
     assert_eq!(text(&submitted.stdout), "1\n");
     let why = place.ask(&["explain", "1", "0"]);
-    assert!(text(&why.stdout).contains("no node offers license=1"), "{why:?}");
+    assert!(text(&why.stdout).contains("no node offers cpus=1000,license=1"), "{why:?}");
     let cancelled = place.ask(&["cancel", "1"]);
     assert_eq!(text(&cancelled.stdout), "9 tasks cancelled\n");
     let waited = place.ask(&["wait", "1"]);

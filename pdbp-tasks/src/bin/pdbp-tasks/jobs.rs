@@ -41,7 +41,7 @@ submit:
   --retries N       Run a command that fails so many times more [default: 0]
   --limit TIME      Stop a command that runs longer, such as 90s or 10m
   --needs RESOURCES Run a command only where and while its process has these free, such as cpus=4,memory=8G
-  --cpus N          The same as --needs cpus=N
+  --cpus N          The same as cpus=N in --needs, which may be given as well
   --priority N      Before those of lower priority [default: 0]
   --wait            Wait until it is over, as `wait` does
 
@@ -88,14 +88,18 @@ struct JobRequest {
     patience: Option<Duration>,
 }
 
-pub(crate) fn dispatch(name: &str, arguments: &mut lexopt::Parser) -> Result<ExitCode, UsageError> {
-    let asked = match parse(name, arguments)? {
-        Ok(asked) => asked,
-        Err(text) => {
-            print!("{text}");
-            return Ok(ExitCode::SUCCESS);
-        }
-    };
+/// The inner error is a text to print instead.
+pub(crate) fn dispatch(
+    name: &str,
+    arguments: &mut lexopt::Parser,
+) -> Result<Result<ExitCode, String>, UsageError> {
+    Ok(match parse(name, arguments)? {
+        Ok(asked) => Ok(request(name, &asked)?),
+        Err(text) => Err(text),
+    })
+}
+
+fn request(name: &str, asked: &JobRequest) -> Result<ExitCode, UsageError> {
     let builder = asked.reach.joins()?;
     let number = asked.numbers.first().map(|number| {
         let none = || format!("job {number} does not exist; `pdbp-tasks status` lists the jobs");
@@ -113,7 +117,7 @@ pub(crate) fn dispatch(name: &str, arguments: &mut lexopt::Parser) -> Result<Exi
     let first = Request::Status { job: None };
     match (patience > SHORT).then(|| remote.ask(&first)) {
         Some(Err(Error::Start(error))) if !error.may_pass() => return Ok(ended(Err(error.into()))),
-        Some(Err(error)) => eprintln!("pdbp-tasks: {error}; for {patience:?} it is tried again"),
+        Some(Err(error)) => say!("pdbp-tasks: {error}; for {patience:?} it is tried again"),
         None | Some(Ok(_)) => {}
     }
     remote.patience(patience);
@@ -125,12 +129,12 @@ pub(crate) fn dispatch(name: &str, arguments: &mut lexopt::Parser) -> Result<Exi
             if asked.command.is_empty() {
                 return Err("no command to run; give it after --".into());
             }
-            submit(remote, &asked, items, kind.id())
+            submit(remote, asked, items, kind.id())
         }
         "status" => status(remote, number),
         "wait" => wait(remote, job()?, patience, asked.timeout),
         "output" => {
-            let JobRequest { keep_order, follow, .. } = asked;
+            let JobRequest { keep_order, follow, .. } = *asked;
             let (job, task, to) = (job()?, asked.numbers.get(1).copied(), asked.to.as_deref());
             if let Some(to) = to.filter(|to| task.is_none() && !to.contains("{}")) {
                 return Err(format!(
@@ -163,7 +167,7 @@ pub(crate) fn max_numbers(name: &str) -> Option<usize> {
 }
 
 fn parse(name: &str, arguments: &mut lexopt::Parser) -> Result<Result<JobRequest, String>, UsageError> {
-    let mut asked = JobRequest::default();
+    let (mut asked, mut cpus) = (JobRequest::default(), None);
     while let Some(argument) = arguments.next()? {
         match argument {
             Long("each-line") if name == "submit" => {
@@ -178,7 +182,7 @@ fn parse(name: &str, arguments: &mut lexopt::Parser) -> Result<Result<JobRequest
                 asked.limit_ms = items::limit(&arguments.value()?.string()?)?
             }
             Long("needs") if name == "submit" => asked.needs = arguments.value()?.parse()?,
-            Long("cpus") if name == "submit" => asked.needs = asked.needs.cpus(arguments.value()?.parse()?),
+            Long("cpus") if name == "submit" => cpus = Some(arguments.value()?.parse()?),
             Long("priority") if name == "submit" => asked.priority = arguments.value()?.parse()?,
             Long("wait") if name == "submit" => asked.wait = true,
             Long("timeout") if name == "wait" => {
@@ -211,6 +215,10 @@ fn parse(name: &str, arguments: &mut lexopt::Parser) -> Result<Result<JobRequest
                 None => return Err(other.unexpected().into()),
             },
         }
+    }
+    // In either order with --needs.
+    if let Some(cpus) = cpus {
+        asked.needs = asked.needs.cpus(cpus);
     }
     Ok(Ok(asked))
 }
@@ -259,7 +267,7 @@ fn submit(
     let says = Arc::clone(&left);
     signals::stop_commands(Arc::default(), move || {
         if let Some(left) = says.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
-            eprintln!("pdbp-tasks: {left}");
+            say!("pdbp-tasks: {left}");
         }
     })?;
     let leave = |what: Option<String>| *left.lock().unwrap_or_else(PoisonError::into_inner) = what;
@@ -377,14 +385,14 @@ fn wait(remote: &mut Remote, job: u32, patience: Duration, timeout: Option<Durat
         bar.set_length(found.tasks);
         bar.set_position(found.ended);
         if status.stalled.is_some() && status.stalled != told {
-            eprintln!(
+            say!(
                 "pdbp-tasks: nothing is handed out: the journal cannot be written: {}",
                 status.stalled.as_deref().unwrap_or("")
             );
         }
         told = status.stalled;
         if found.open && found.ended == found.tasks && !found.cancelled && !says_open {
-            eprintln!(
+            say!(
                 "pdbp-tasks: job {job} is open, and has nothing to do; `pdbp-tasks close` says that nothing is added any more"
             );
             says_open = true;

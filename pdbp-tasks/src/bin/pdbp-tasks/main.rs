@@ -2,6 +2,14 @@
 //! and so on).
 #![forbid(unsafe_code)]
 
+/// Writes a line to the standard error. Unlike with `eprintln`, a worker or pool goes on if nobody reads that any more, as with `2>&1 | head -1`.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+
 mod child;
 mod execute;
 mod guard;
@@ -63,7 +71,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             if is_first {
-                eprintln!("pdbp-tasks: {error}\nTry `pdbp-tasks --help`.");
+                say!("pdbp-tasks: {error}\nTry `pdbp-tasks --help`.");
             }
             ExitCode::from(2)
         }
@@ -99,9 +107,11 @@ fn dispatch(mut arguments: lexopt::Parser, is_first: bool) -> Result<ExitCode, U
             Err(text) => show(&text),
         },
         #[cfg(feature = "net")]
-        "serve" | "work" => pool::dispatch(&name, &mut arguments),
+        "serve" | "work" => pool::dispatch(&name, &mut arguments)?.map_or_else(|text| show(&text), Ok),
         #[cfg(feature = "net")]
-        name if jobs::max_numbers(name).is_some() => jobs::dispatch(name, &mut arguments),
+        name if jobs::max_numbers(name).is_some() => {
+            jobs::dispatch(name, &mut arguments)?.map_or_else(|text| show(&text), Ok)
+        }
         #[cfg(not(feature = "net"))]
         "serve" | "work" | "submit" | "status" | "wait" | "output" | "cancel" | "close" | "retry"
         | "forget" | "explain" | "report" => {
@@ -116,11 +126,11 @@ fn ended(result: Result<u64, pdbp_tasks::Error>) -> ExitCode {
     match result {
         Ok(0) => ExitCode::SUCCESS,
         Ok(failed) => {
-            eprintln!("pdbp-tasks: {failed} failed");
+            say!("pdbp-tasks: {failed} failed");
             ExitCode::FAILURE
         }
         Err(error) => {
-            eprintln!("pdbp-tasks: {error}");
+            say!("pdbp-tasks: {error}");
             ExitCode::FAILURE
         }
     }

@@ -107,15 +107,13 @@ impl Reach {
     }
 }
 
-pub(crate) fn dispatch(name: &str, arguments: &mut lexopt::Parser) -> Result<ExitCode, UsageError> {
+/// The inner error is a text to print instead.
+pub(crate) fn dispatch(
+    name: &str,
+    arguments: &mut lexopt::Parser,
+) -> Result<Result<ExitCode, String>, UsageError> {
     let parsed = if name == "serve" { serve(arguments)? } else { work(arguments)? };
-    Ok(match parsed {
-        Ok(result) => ended(result.map(|()| 0)),
-        Err(text) => {
-            print!("{text}");
-            ExitCode::SUCCESS
-        }
-    })
+    Ok(parsed.map(|result| ended(result.map(|()| 0))))
 }
 
 type Ran = Result<Result<Result<(), Error>, String>, UsageError>;
@@ -170,7 +168,7 @@ fn serve(arguments: &mut lexopt::Parser) -> Ran {
     (serving.journal, serving.is_failure) = (journal, Output::is_failure);
     Ok(Ok(program.serve(builder, &serving, &stop, |node, term| {
         let address = node.settings().listen.clone().unwrap_or_default();
-        eprintln!("pdbp-tasks: serving at {address}, term {term}");
+        say!("pdbp-tasks: serving at {address}, term {term}");
     })))
 }
 
@@ -205,7 +203,7 @@ fn work(arguments: &mut lexopt::Parser) -> Ran {
     }
     let say = |what: &str| {
         if !quiet {
-            eprintln!("pdbp-tasks: {what}");
+            say!("pdbp-tasks: {what}");
         }
     };
     say("commands run here as the user who has started this");
