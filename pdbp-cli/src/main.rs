@@ -2,6 +2,11 @@
 //! fabric whose switches carry out collectives.
 #![forbid(unsafe_code)]
 
+/// That of the standard library panics if nobody reads the text, as with `2>&1 | head -1`.
+macro_rules! eprintln {
+    ($($text:tt)*) => {{ let _ = writeln!(std::io::stderr(), $($text)*); }};
+}
+
 mod ping;
 mod rapidio;
 mod sim;

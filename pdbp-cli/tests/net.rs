@@ -162,3 +162,12 @@ fn who_waits_for_a_founder_is_told_so_meanwhile() {
     assert!(lines[0].starts_with("pdbp: ") && lines[0].contains("still trying"), "{said}");
     assert!(lines.iter().all(|line| line.contains("refused")), "{said}");
 }
+
+/// As with `2>&1 | head -1`.
+#[test]
+fn who_waits_for_a_founder_ends_as_ever_if_nobody_reads_what_is_said() {
+    let mut waiting = pdbp(&["ping", "--set", "timeout_ms=4000"], &[("PDBP_JOIN", &address())]);
+    let unread = std::io::pipe().unwrap().1;
+    let ended = waiting.stderr(unread).output().unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+}

@@ -1,7 +1,7 @@
 //! Passes the settings to `pdbp-net`.
 
 use std::error::Error;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, Write as _};
 
 use pdbp_core::Transport;
 use pdbp_net::{Founder, Net, Options, Token};
@@ -59,7 +59,8 @@ fn reach(settings: &Settings) -> Result<Net, StartError> {
         if settings.role == Role::Master { pdbp_net::Role::Master } else { pdbp_net::Role::Worker };
     options.outage = settings.outage;
     options.timeout = settings.timeout;
-    options.notice = |text| eprintln!("pdbp: {text}");
+    // Unlike `eprintln`, without a panic if nobody reads that any more.
+    options.notice = |text| drop(writeln!(io::stderr(), "pdbp: {text}"));
     let (join, listen, nodes) = (settings.join.clone(), settings.listen.clone(), settings.nodes);
     let (founds_open, founder_only) = (settings.found, settings.needs_founder_only);
     let joined = node::with_interrupts(move || match (join, listen) {

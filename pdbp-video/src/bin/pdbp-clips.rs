@@ -1,6 +1,11 @@
 //! `pdbp-clips`: measures the pictures of video files on all available processors. See [`pdbp_video::elastic`].
 #![forbid(unsafe_code)]
 
+/// That of the standard library panics if nobody reads the text, as with `2>&1 | head -1`.
+macro_rules! eprintln {
+    ($($text:tt)*) => {{ let _ = writeln!(io::stderr(), $($text)*); }};
+}
+
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;

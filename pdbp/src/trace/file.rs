@@ -134,7 +134,9 @@ impl Output {
         match written {
             Ok(()) => self.end += events,
             Err(error) => {
-                eprintln!("pdbp: cannot write the trace {}: {error}; tracing stops", self.path.display());
+                // Unlike `eprintln`, without a panic if nobody reads that any more.
+                let path = self.path.display();
+                let _ = writeln!(io::stderr(), "pdbp: cannot write the trace {path}: {error}; tracing stops");
                 self.file = None;
             }
         }

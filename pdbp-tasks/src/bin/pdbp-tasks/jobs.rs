@@ -117,7 +117,7 @@ fn request(name: &str, asked: &JobRequest) -> Result<ExitCode, UsageError> {
     let first = Request::Status { job: None };
     match (patience > SHORT).then(|| remote.ask(&first)) {
         Some(Err(Error::Start(error))) if !error.may_pass() => return Ok(ended(Err(error.into()))),
-        Some(Err(error)) => say!("pdbp-tasks: {error}; for {patience:?} it is tried again"),
+        Some(Err(error)) => eprintln!("pdbp-tasks: {error}; for {patience:?} it is tried again"),
         None | Some(Ok(_)) => {}
     }
     remote.patience(patience);
@@ -267,7 +267,7 @@ fn submit(
     let says = Arc::clone(&left);
     signals::stop_commands(Arc::default(), move || {
         if let Some(left) = says.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
-            say!("pdbp-tasks: {left}");
+            eprintln!("pdbp-tasks: {left}");
         }
     })?;
     let leave = |what: Option<String>| *left.lock().unwrap_or_else(PoisonError::into_inner) = what;
@@ -385,14 +385,14 @@ fn wait(remote: &mut Remote, job: u32, patience: Duration, timeout: Option<Durat
         bar.set_length(found.tasks);
         bar.set_position(found.ended);
         if status.stalled.is_some() && status.stalled != told {
-            say!(
+            eprintln!(
                 "pdbp-tasks: nothing is handed out: the journal cannot be written: {}",
                 status.stalled.as_deref().unwrap_or("")
             );
         }
         told = status.stalled;
         if found.open && found.ended == found.tasks && !found.cancelled && !says_open {
-            say!(
+            eprintln!(
                 "pdbp-tasks: job {job} is open, and has nothing to do; `pdbp-tasks close` says that nothing is added any more"
             );
             says_open = true;

@@ -2,8 +2,8 @@
 //! and so on).
 #![forbid(unsafe_code)]
 
-/// Writes a line to the standard error. Unlike with `eprintln`, a worker or pool goes on if nobody reads that any more, as with `2>&1 | head -1`.
-macro_rules! say {
+/// That of the standard library panics if nobody reads the text, as with `2>&1 | head -1`: a worker or a pool would end.
+macro_rules! eprintln {
     ($($text:tt)*) => {{
         use std::io::Write as _;
         let _ = writeln!(std::io::stderr(), $($text)*);
@@ -71,7 +71,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             if is_first {
-                say!("pdbp-tasks: {error}\nTry `pdbp-tasks --help`.");
+                eprintln!("pdbp-tasks: {error}\nTry `pdbp-tasks --help`.");
             }
             ExitCode::from(2)
         }
@@ -126,11 +126,11 @@ fn ended(result: Result<u64, pdbp_tasks::Error>) -> ExitCode {
     match result {
         Ok(0) => ExitCode::SUCCESS,
         Ok(failed) => {
-            say!("pdbp-tasks: {failed} failed");
+            eprintln!("pdbp-tasks: {failed} failed");
             ExitCode::FAILURE
         }
         Err(error) => {
-            say!("pdbp-tasks: {error}");
+            eprintln!("pdbp-tasks: {error}");
             ExitCode::FAILURE
         }
     }

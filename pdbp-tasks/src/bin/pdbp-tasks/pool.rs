@@ -168,7 +168,7 @@ fn serve(arguments: &mut lexopt::Parser) -> Ran {
     (serving.journal, serving.is_failure) = (journal, Output::is_failure);
     Ok(Ok(program.serve(builder, &serving, &stop, |node, term| {
         let address = node.settings().listen.clone().unwrap_or_default();
-        say!("pdbp-tasks: serving at {address}, term {term}");
+        eprintln!("pdbp-tasks: serving at {address}, term {term}");
     })))
 }
 
@@ -203,7 +203,7 @@ fn work(arguments: &mut lexopt::Parser) -> Ran {
     }
     let say = |what: &str| {
         if !quiet {
-            say!("pdbp-tasks: {what}");
+            eprintln!("pdbp-tasks: {what}");
         }
     };
     say("commands run here as the user who has started this");

@@ -139,14 +139,14 @@ pub(crate) fn run(options: &Options) -> Result<u64, Error> {
             (true, true) => printer.print(results.in_order().progress()),
         }?;
         for refusal in tasks.refusals() {
-            say!("pdbp-tasks: {refusal}");
+            eprintln!("pdbp-tasks: {refusal}");
         }
         let broken = broken.take().or_else(|| typed.and_then(|ended| ended.recv().ok()));
         broken.map_or(Ok(()), Err)
     });
     let failed = printer.failed.get();
     if ran.is_err() && failed > 0 {
-        say!("pdbp-tasks: {failed} failed");
+        eprintln!("pdbp-tasks: {failed} failed");
     }
     ran.map(|()| failed)
 }
@@ -174,7 +174,7 @@ pub(crate) fn print_one(out: &mut impl Write, output: &Output) -> io::Result<boo
         io::stderr().write_all(&output.stderr)?;
     }
     if let Some(failure) = &output.failure {
-        say!("pdbp-tasks: {failure}");
+        eprintln!("pdbp-tasks: {failure}");
     }
     Ok(output.failure.is_some())
 }
