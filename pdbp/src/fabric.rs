@@ -181,7 +181,7 @@ mod tests {
     use std::time::Duration;
 
     use crate::collective::{Group, GroupError, Request, Sum};
-    use crate::{Cluster, Progress};
+    use crate::{Cluster, Interest, Progress, RecvError};
 
     const SOON: Duration = Duration::from_secs(200);
 
@@ -221,6 +221,20 @@ mod tests {
             drop(all);
             assert!(pipe.is_empty(), "its next owner never sleeps");
         });
+    }
+
+    /// It spun until it next waited for switches.
+    #[test]
+    fn who_is_woken_late_by_a_call_in_switches_sleeps_in_the_next_wait() {
+        let cluster = Cluster::local(1).unwrap();
+        let part = cluster.node(0).unwrap().attach_shared().unwrap();
+        let (pipe, sleeper) = (part.pipe().unwrap(), part.sleeper().unwrap());
+        sleeper.will_sleep();
+        sleeper.wake();
+        assert!(!pipe.is_empty());
+        let waited = part.wait(Interest::Recv, Duration::from_millis(1));
+        assert!(matches!(waited, Err(RecvError::Timeout(_))), "{waited:?}");
+        assert!(pipe.is_empty(), "it is kept awake");
     }
 
     /// The node's program dies silently, and never calls again.

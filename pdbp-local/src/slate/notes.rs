@@ -49,7 +49,7 @@ pub(super) struct Notes {
     /// In the last call, all writers below `first_missing` have written; there are none from `end` on.
     first_missing: usize,
     end: usize,
-    /// This member has begun the last call, and not ended it.
+    /// This member has begun the last call, and waits for its notes, or has yet to read them.
     is_open: bool,
 }
 
@@ -201,6 +201,11 @@ impl End {
                 flag.load(Ordering::Relaxed) >> 32 != number_of(self.notes.number)
             })
         })
+    }
+
+    /// The last call's notes no longer keep this member [awake](Self::announce_sleep): they are all there, and it waits for something else.
+    pub fn stop_awaiting_notes(&mut self) {
+        self.notes.is_open = false;
     }
 
     /// Whether this member waits for notes and need not.

@@ -66,7 +66,14 @@ impl<S: Share> Part<S> {
     /// [`RecvError::Timeout`] names the target's node; [`RecvError::NoPipe`] if nothing can ever be received;
     /// [`RecvError::NobodyLeft`] as [`recv`](Self::recv), from a part that waits with [`Interest::Recv`].
     pub fn wait(&self, interest: Interest, timeout: Duration) -> Result<Ready, RecvError> {
-        let ready = |part: &Self| Ok(Some(part.look(interest)?).filter(Ready::any));
+        let ready = |part: &Self| {
+            // A member of a group is woken late, perhaps, by a call in switches that is over: that must not keep this wait awake.
+            #[cfg(feature = "rapidio")]
+            if let Some(pipe) = part.bound_pipe() {
+                pipe.take_nudge();
+            }
+            Ok(Some(part.look(interest)?).filter(Ready::any))
+        };
         if let Some(found) = ready(self)? {
             return Ok(found);
         }

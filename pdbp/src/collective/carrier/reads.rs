@@ -25,7 +25,8 @@ impl Line {
         self.processes.is_some()
     }
 
-    /// Reads a piece of this round, whose writers have all written their notes. Returns whether there was one.
+    /// Reads a piece of this round, whose writers have all written their notes. Returns whether there was one. If the process that has it is
+    /// gone, this member may sleep although all notes are there.
     pub(in crate::collective) fn read(
         &mut self,
         reads: &mut Reads,
@@ -43,8 +44,10 @@ impl Line {
                 _ => Fault::Garbled { rank: from },
             })
         });
-        if is_read == Ok(true) {
-            end.mark_progress();
+        match is_read {
+            Ok(true) => end.mark_progress(),
+            Err(Fault::Lost { .. }) => end.stop_awaiting_notes(),
+            _ => {}
         }
         is_read
     }
@@ -72,5 +75,48 @@ impl Line {
         if let Some(end) = self.slate.as_ref().filter(|_| self.reads_memory()) {
             end.revoke_notes();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::time::Duration;
+
+    use crate::Cluster;
+    use crate::collective::{Group, Request};
+
+    const SOON: Duration = Duration::from_secs(200);
+
+    /// Its note is there, so that nothing kept this member from looking for it again and again.
+    #[test]
+    fn who_waits_for_a_process_that_is_gone_to_be_noticed_may_sleep() {
+        let (written, looked) = (Barrier::new(2), Barrier::new(2));
+        Cluster::local(2).unwrap().run(|node| {
+            let mut all = Group::of_nodes(&node, "all", SOON).unwrap();
+            let (give, mut get) = (vec![1u8; 512 << 10], vec![0u8; 256 << 10]);
+            if all.rank() == 0 {
+                let mut call = all.start(Request::scatter(0, Some(&give), &mut get)).unwrap();
+                let polled = call.poll();
+                written.wait();
+                looked.wait();
+                polled.unwrap();
+                return;
+            }
+            written.wait();
+            let mut sleeps = None;
+            // Where memory must not be read, the data goes through the slate.
+            if let Some(processes) = &mut all.line.processes {
+                // An ID that no process has.
+                processes[0] = i32::MAX as u32;
+                let mut call = all.start(Request::scatter(0, None, &mut get)).unwrap();
+                let polled = call.poll();
+                // Dropped, it would tell the other.
+                std::mem::forget(call);
+                sleeps = Some((polled, all.line.slate.as_ref().map(|end| end.announce_sleep())));
+            }
+            looked.wait();
+            assert_eq!(sleeps.unwrap_or((Ok(false), Some(true))), (Ok(false), Some(true)), "it never sleeps");
+        });
     }
 }
