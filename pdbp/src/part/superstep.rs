@@ -81,6 +81,8 @@ impl<S: Share> Part<S> {
         let pipe = self.pipe()?;
         let worked = self.poll();
         let before = self.superstep.stage.get();
+        // The last call may have failed, and let messages of the next superstep through.
+        self.inbox().withhold(before.withholds());
         if !self.may_advance(before, done) {
             self.superstep.waiter.replace(None);
             return Ok(true);
@@ -231,5 +233,59 @@ impl<S: Share> Part<S> {
             received = true;
         }
         received
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use pdbp_core::engine::Superstep;
+
+    use super::Source;
+    use crate::{Cluster, Part, PartKind, Progress, RecvError};
+
+    const SOON: Duration = Duration::from_secs(200);
+
+    /// It withheld them no longer until the superstep was over.
+    #[test]
+    fn a_superstep_that_goes_on_after_an_error_withholds_messages_of_the_next_one() {
+        let cluster = Cluster::builder().nodes(2).progress(Progress::Inline).timeout(SOON).start().unwrap();
+        let [first, second] = [0, 1].map(|node| {
+            let node = cluster.node(node).unwrap();
+            node.register("part", PartKind::Cpu).unwrap()
+        });
+        let to = first.find("part@node1", SOON).unwrap();
+        let is_ending = |part: &Part| part.superstep.stage.get() == Superstep::Ending;
+        // The first node knows when all have come to the end; the second learns it from the first.
+        while !is_ending(&second) {
+            if first.superstep.stage.get() != Superstep::Arrived {
+                assert!(first.advance(true).unwrap());
+            }
+            first.poll();
+            assert!(second.advance(true).unwrap());
+        }
+        second.node().interrupt();
+        let error = loop {
+            match second.advance(true) {
+                Ok(is_on) => assert!(is_on),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error, RecvError::Interrupted);
+        while first.advance(true).unwrap() {
+            second.poll();
+        }
+        first.send(to, b"of the next").unwrap();
+        first.flush();
+        while !second.inbox().poll(&mut Source(&second)).message {
+            first.poll();
+            second.poll();
+        }
+        while second.advance(true).unwrap() {
+            assert!(second.try_recv().is_none(), "of the next superstep");
+            first.poll();
+        }
+        assert_eq!(&second.recv().unwrap()[..], b"of the next");
     }
 }
