@@ -49,9 +49,10 @@
 //! * No call waits forever: if nothing progresses for as long as the group's patience, it ends with [`GroupError::TimedOut`], which
 //!   names the member that it waited for, and the others whose data is missing.
 //! * Up to 64 members that all share memory (threads of one process, MPI processes of one host on Linux) exchange data through
-//!   flags and slots there: a *slate* ([`group_shared_memory`](crate::Settings::group_shared_memory)). Calls of up to 512 bytes
-//!   need no messages: each member writes its input once, and all that need it read it ([`Call::writers`]). Results have the same
-//!   bits with and without a slate.
+//!   flags and slots there: a *slate* ([`group_shared_memory`](crate::Settings::group_shared_memory)). Short calls need no
+//!   messages: each member writes its input once, up to 512 bytes, and all that need it read it ([`Call::writers`]). In scatter
+//!   and all_to_all these bytes are all blocks together; the inputs of a reduction may have 16 KiB together; reduce_scatter always
+//!   takes messages. Results have the same bits with and without a slate.
 //! * Where the system lets each of them read the others' memory, as a debugger would, such members read long blocks of scatter, and
 //!   with five members or more of all_gather and all_to_all, directly from the sender's memory, so each block is copied once
 //!   ([`Call::reads`], [`group_reads`](crate::Settings::group_reads), [`pdbp_local::reading`]). If a started call is

@@ -21,7 +21,8 @@ impl Group {
     /// board. A member without neighbours, or connected by sockets, is in a group with those on its own node only.
     ///
     /// Collective: all those members must call it, and wait for each other as long as this group's [patience](Self::patience).
-    /// This group is unaffected. It may be called again: each new group gets names of its own.
+    /// This group is unaffected. It may be called again: each new group gets names of its own. Members meet in calls of the same
+    /// number, and those that fail count, so if one member tries again, all others of the new group must too.
     ///
     /// ```
     /// use pdbp::{Cluster, collective::{Group, Sum}};
