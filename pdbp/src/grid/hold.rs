@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::flow;
-use super::session::{Line, weight};
+use super::line::{Line, weight};
 use super::wire::{Head, command};
 use crate::part::{Part, Shared, Target};
 

@@ -73,6 +73,7 @@ mod flow;
 mod fuzzing;
 mod gate;
 mod hold;
+mod line;
 mod names;
 mod proxy;
 mod questions;

@@ -8,7 +8,7 @@ use pdbp_core::outbox::LongSend;
 
 use super::announced::AnnouncedParts;
 use super::hold::Hold;
-use super::session::{Line, weight};
+use super::line::{Line, weight};
 use super::streams::Streams;
 use super::wire::{COMMAND, HEAD, Head, Kind, MORE};
 use crate::error::SendError;

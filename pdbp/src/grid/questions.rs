@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use pdbp_core::engine::RegisterError;
 
 use super::bounds::{ANSWERS, LISTED, TEXT};
-use super::session::{Session, weight};
+use super::line::weight;
+use super::session::Session;
 use super::wire::{Head, Kind, MORE, command};
 use crate::error::SendError;
 use crate::node::{Node, NodeEngine};

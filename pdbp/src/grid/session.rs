@@ -10,12 +10,13 @@ use pdbp_core::tables::PartKind;
 
 use super::acknowledgements::Acknowledgements;
 use super::announced::AnnouncedParts;
-use super::bounds::{Bounds, Breach, Joined, LEAST, free_places};
+use super::bounds::{Bounds, Breach, Joined, free_places};
 use super::farewell::Farewell;
+use super::line::Line;
 use super::names::Notices;
 use super::proxy::{Bytes, Delivery, Forwarded, Proxy, messages};
 use super::questions::{Answer, Question};
-use super::wire::{HEAD, Head, Kind, MORE};
+use super::wire::{Head, Kind, MORE};
 use super::{PROXY, gate_of};
 use crate::node::Node;
 use crate::part::{Message, Part, Shared, Target};
@@ -58,112 +59,11 @@ pub(super) struct Session {
     has_begun: bool,
 }
 
-/// The outgoing side: frames to the other gateway.
-pub(super) struct Line {
-    to: Target,
-    waiting: VecDeque<Vec<u8>>,
-    /// Bytes of the waiting frames.
-    waiting_bytes: u64,
-    /// Bytes of messages that wait to go back to parts of this cluster.
-    pub(super) returned: u64,
-    /// The longest message that the other gateway takes.
-    pub(super) longest: u64,
-    /// Bytes sent and not yet handed on there.
-    pub(super) in_flight: u64,
-    /// Bytes that proxies hold because they exceed a window.
-    pub(super) held: u64,
-    /// The maximum of `held`.
-    pub(super) room: u64,
-    /// Bytes that may be in flight: as many as both ends have room for.
-    pub(super) window: u64,
-    /// Whether nothing new may be sent, since one of the two gateways is ending.
-    pub(super) is_closed: bool,
-    /// The number of streams begun by this end.
-    pub(super) streams: u32,
-    /// Whether a frame was sent in this turn.
-    has_sent: bool,
-}
-
-/// The bytes of a window that `bytes` bytes take, head included.
-pub(super) fn weight(bytes: usize) -> u64 {
-    (bytes + HEAD) as u64
-}
-
-impl Line {
-    /// Sends a frame, in pieces if it is longer than a block, or queues it.
-    pub(super) fn send(&mut self, out: &Part<Shared>, head: Head, bytes: &[u8]) {
-        self.has_sent = true;
-        let most = out.longest().saturating_sub(HEAD).max(1);
-        let pieces = bytes.len().div_ceil(most).max(1);
-        for i in 0..pieces {
-            let piece = bytes.get(i * most..bytes.len().min((i + 1) * most)).unwrap_or(&[]);
-            let flags = head.flags | if i + 1 < pieces { MORE } else { 0 };
-            self.send_frame(out, &Head { flags, ..head }.to_bytes(), piece);
-        }
-    }
-
-    fn send_frame(&mut self, out: &Part<Shared>, head: &[u8; HEAD], bytes: &[u8]) {
-        if self.waiting.is_empty()
-            && let Ok(mut loan) = out.sender(self.to).no_wait().loan(HEAD + bytes.len())
-            && let Some((to_head, to_bytes)) = loan.split_at_mut_checked(HEAD)
-        {
-            to_head.copy_from_slice(head);
-            to_bytes.copy_from_slice(bytes);
-            return loan.send();
-        }
-        // If the other gateway has gone, the session ends soon, and waiting frames with it.
-        self.put(head, bytes);
-    }
-
-    /// Queues a frame behind others.
-    pub(super) fn put(&mut self, head: &[u8; HEAD], bytes: &[u8]) {
-        self.waiting_bytes += weight(bytes.len());
-        self.waiting.push_back([&head[..], bytes].concat());
-    }
-
-    /// The number of waiting frames.
-    pub(super) fn waiting(&self) -> usize {
-        self.waiting.len()
-    }
-
-    /// Takes the waiting frames of a session that is over.
-    pub(super) fn take_waiting(&mut self) -> VecDeque<Vec<u8>> {
-        self.waiting_bytes = 0;
-        std::mem::take(&mut self.waiting)
-    }
-
-    /// Sends waiting frames. Returns whether any was sent.
-    fn advance(&mut self, out: &Part<Shared>) -> bool {
-        let before = self.waiting.len();
-        while let Some(frame) = self.waiting.front() {
-            if out.sender(self.to).no_wait().send(frame).is_err() {
-                break;
-            }
-            self.waiting_bytes -= frame.len() as u64;
-            self.waiting.pop_front();
-        }
-        self.waiting.len() < before
-    }
-}
-
 impl Session {
     /// `room` is the number of bytes this end may hold in either direction, `longest` the longest message of this cluster.
     pub(super) fn new(cluster: &str, to: Target, room: u64, longest: u64) -> Self {
         let bounds = Bounds::new(room, longest);
-        let mut line = Line {
-            to,
-            waiting: VecDeque::new(),
-            waiting_bytes: 0,
-            returned: 0,
-            longest: LEAST,
-            in_flight: 0,
-            held: 0,
-            room,
-            window: room.min(LEAST),
-            is_closed: false,
-            streams: 0,
-            has_sent: false,
-        };
+        let mut line = Line::new(to, room);
         line.put(&bounds.says().to_bytes(), &[]);
         Self {
             cluster: cluster.to_owned(),
@@ -190,7 +90,7 @@ impl Session {
 
     /// The other gateway, on the trunk.
     pub(super) fn peer(&self) -> NodeId {
-        self.line.to.node()
+        self.line.to().node()
     }
 
     /// The name of its cluster.
@@ -200,7 +100,7 @@ impl Session {
 
     /// The other gateway's part.
     pub(super) fn target(&self) -> Target {
-        self.line.to
+        self.line.to()
     }
 
     /// Takes the other gateway's first frame: it has room for `room` KiB, and takes messages of up to `longest` KiB.
@@ -225,7 +125,7 @@ impl Session {
     /// Whether anything waits for room.
     pub(super) fn has_waiting(&self) -> bool {
         let busy = |proxy: &Proxy| proxy.is_being_freed || !proxy.deliveries.is_empty();
-        !self.line.waiting.is_empty()
+        self.line.waiting() > 0
             || !self.answers.is_empty()
             || !self.bounds.asked.is_empty()
             || self.proxies.values().any(busy)
@@ -235,7 +135,7 @@ impl Session {
     pub(super) fn is_idle(&self) -> bool {
         let has_sent = |proxy: &Proxy| self.line.is_closed || (proxy.is_read() && proxy.hold.is_empty());
         let is_done = |proxy: &Proxy| has_sent(proxy) && proxy.deliveries.is_empty();
-        self.line.waiting.is_empty() && self.line.in_flight == 0 && self.proxies.values().all(is_done)
+        self.line.waiting() == 0 && self.line.in_flight == 0 && self.proxies.values().all(is_done)
     }
 
     /// Whether messages that this node could not deliver have come back since the last call.

@@ -11,8 +11,8 @@ use pdbp_core::outbox::StreamOut;
 use pdbp_core::pipe::PipeError;
 
 use super::announced::AnnouncedParts;
+use super::line::Line;
 use super::proxy::{Delivery, Forwarded, Proxy};
-use super::session::Line;
 use super::wire::{BROKEN, FIRST, Head, Kind, LAST};
 use crate::error::SendError;
 use crate::part::{Part, Segment, Shared, Target};
