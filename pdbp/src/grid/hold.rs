@@ -26,6 +26,8 @@ struct Pause {
     notified: BTreeSet<Target>,
     /// Those notified that have not confirmed.
     awaited: BTreeSet<Target>,
+    /// Whether a node could not be told to pause: others that do not read have all blocks of its row.
+    is_untold: bool,
     /// Whether nodes remain to be told to go on.
     is_ending: bool,
 }
@@ -47,6 +49,13 @@ impl Hold {
         self.bytes -= bytes;
         line.held -= bytes;
         Some(frame)
+    }
+
+    /// Whether no more may be taken for the part: a node that cannot be told to pause goes on sending to it. `returned` bytes wait to
+    /// go back to the part's senders. Such parts get half of what is left of all that may be held, so that others can still be read.
+    pub(super) fn is_full(&self, line: &Line, returned: u64) -> bool {
+        let left = line.most().saturating_sub(line.held + line.returned);
+        self.pause.as_ref().is_some_and(|pause| pause.is_untold) && self.bytes + returned >= left
     }
 
     /// Whether any frame comes from this part of this cluster.
@@ -88,14 +97,20 @@ impl Hold {
             }
             return worked;
         }
-        let mut worked = false;
+        let (mut worked, mut is_untold) = (false, false);
         for to in flow::parts(node) {
-            if !pause.notified.contains(&to) && flow::tell(gate, to, command::STOP, &bits) {
+            if pause.notified.contains(&to) {
+                continue;
+            }
+            if flow::tell(gate, to, command::STOP, &bits) {
                 pause.notified.insert(to);
                 pause.awaited.insert(to);
                 worked = true;
+            } else {
+                is_untold = true;
             }
         }
+        pause.is_untold = is_untold;
         worked
     }
 

@@ -56,6 +56,12 @@ impl Line {
         self.to
     }
 
+    /// The most bytes that may be held, and wait to go back, before nothing more is read: what was in flight when nodes were told to send no
+    /// more exceeds the room.
+    pub(super) fn most(&self) -> u64 {
+        3 * self.room
+    }
+
     /// Sends a frame, in pieces if it is longer than a block, or queues it.
     pub(super) fn send(&mut self, out: &Part<Shared>, head: Head, bytes: &[u8]) {
         self.has_sent = true;

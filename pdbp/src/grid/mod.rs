@@ -24,7 +24,8 @@
 //! * **A gateway always takes** what its own cluster sends to the other, up to the other half of `trunk_bytes`, so a remote part
 //!   that does not read, or a line that is cut, does not fill the links of this cluster. Before that half is full, the gateway
 //!   tells all nodes which parts nothing may be sent to for now (`flow`); only senders to those parts wait. The same goes for parts
-//!   whose senders do not read what comes back to them.
+//!   whose senders do not read what comes back to them. A node whose own parts leave no room for such a message goes on sending, until
+//!   the gateway reads no more of what is for those parts; then that node waits, and no other.
 //! * One part may use at most as much of either half as is still free in it: however many do not read, some is left for others. A
 //!   full gateway holds `trunk_bytes` for each trunk, and what was in flight when it told the nodes, which is no more than links
 //!   have room for.

@@ -170,10 +170,10 @@ impl Proxy {
         }
     }
 
-    /// Whether the proxy may take more: always, unless nodes ignore what they are told. What comes back may have been held or in
-    /// flight before.
-    pub(super) fn may_read(line: &Line) -> bool {
-        line.held + line.returned < 3 * line.room
+    /// Whether the proxy may take more: always, unless nodes ignore what they are told, or cannot be told. What comes back may have been
+    /// held or in flight before.
+    pub(super) fn may_read(&self, line: &Line) -> bool {
+        line.held + line.returned < line.most() && !self.hold.is_full(line, self.returned)
     }
 
     /// Whether the part may use more of the window: at most as much as is still free.
@@ -197,7 +197,7 @@ impl Proxy {
             worked = true;
         }
         for _ in 0..TURN {
-            let batch = if Self::may_read(line) { self.part.try_recv_batch() } else { None };
+            let batch = if self.may_read(line) { self.part.try_recv_batch() } else { None };
             let Some(batch) = batch else { return worked };
             worked = true;
             announced.insert(batch.source().to_bits());

@@ -118,7 +118,7 @@ impl Session {
     /// The pipes to read from, as much as the window allows.
     pub(super) fn pipes(&self) -> impl Iterator<Item = PipeId> {
         let line = &self.line;
-        let open = self.proxies.values().filter(|_| Proxy::may_read(line));
+        let open = self.proxies.values().filter(|proxy| proxy.may_read(line));
         open.map(|proxy| &proxy.part).chain(&self.gate).filter_map(Part::pipe_id)
     }
 

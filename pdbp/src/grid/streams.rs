@@ -117,7 +117,7 @@ impl Proxy {
         announced: &mut AnnouncedParts,
     ) -> bool {
         let mut worked = false;
-        while Self::may_read(line)
+        while self.may_read(line)
             && let Some(accepted) = self.part.accept_passing()
         {
             line.streams = line.streams.wrapping_add(1);
@@ -130,7 +130,7 @@ impl Proxy {
         let mut at = 0;
         while let Some(number) = self.streams.read.get(at).map(|reading| reading.number) {
             for _ in 0..TURN {
-                if !Self::may_read(line) {
+                if !self.may_read(line) {
                     break;
                 }
                 let Some((head, segment)) = self.streams.next(at, &self.part, remote) else { break };

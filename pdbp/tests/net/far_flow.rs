@@ -352,6 +352,34 @@ fn a_part_that_does_not_read_what_comes_back_stops_no_other_node() {
     });
 }
 
+/// Two parts of the same node: one does not read what comes from the other cluster, so that the node cannot be told that the other one must
+/// wait. Parts of other nodes go on, and so does everything when both read.
+#[test]
+fn a_node_that_cannot_be_told_to_send_no_more_stops_no_other_node() {
+    let clusters = two(|builder| builder.nodes(3).set("trunk_bytes", "4194304"));
+    let (west, east) = &clusters;
+    let part = |cluster: &Cluster, node: usize, name: &str| {
+        cluster.node(node).unwrap().register_shared(name, PartKind::Cpu).unwrap()
+    };
+    let [target, filler] = ["target", "filler"].map(|name| part(west, 1, name));
+    let [idle, sender] = ["idle", "sender"].map(|name| part(east, 1, name));
+    let (far, node) = (west.node(2).unwrap(), east.node(2).unwrap());
+    std::thread::scope(|scope| {
+        scope.spawn(|| echo(&far));
+        let teller = node.register("teller", PartKind::Cpu).unwrap();
+        let other = teller.find("echo@node2.west", SOON).unwrap();
+        let to_target = sender.find("target@node1.west", SOON).unwrap();
+        let to_idle = filler.find("idle@node1.east", SOON).unwrap();
+        let unread = fill(&filler, to_idle, 0, || trips(&teller, other, 1));
+        let sent = fill(&sender, to_target, 0, || trips(&teller, other, 1));
+        assert!(unread > 0 && sent > 0);
+        trips(&teller, other, 300);
+        end(&teller, other);
+        drain(&idle, unread);
+        drain(&target, sent);
+    });
+}
+
 /// Some blocks of the row from the gateway to the sender's node are held by a part that does not read, for as long as the sender waits.
 #[test]
 fn what_comes_back_arrives_beside_a_part_that_does_not_read() {
