@@ -209,7 +209,7 @@ pub(super) struct Acting<T: Transport + 'static> {
 impl<T: Transport + 'static> Host<T> {
     /// Starts an actor at this host.
     pub(super) fn begin(&mut self, mut actor: Box<dyn Actor<T>>, now: u64) -> Result<(), RegisterError> {
-        let (mut parts, now) = (Vec::new(), self.clock.local(now));
+        let (mut parts, now) = (Vec::new(), self.machine.clock.local(now));
         let endpoint = &mut self.endpoint;
         actor.start(&mut Context { endpoint, parts: &mut parts, now, sent: 0, received: 0, bytes: 0 })?;
         self.acting = Some(Acting { actor, parts });

@@ -10,7 +10,7 @@ use super::actor::{Actor, Maker};
 use super::beside::HostEndpoint;
 use super::events::Kind;
 use super::guests::Guests;
-use super::host::{Host, Totals, storage};
+use super::host::{Host, Machine, Totals, storage};
 use super::meetings::{Ends, Meetings, Sent};
 use super::report::{Latencies, Report};
 use super::setup::{ClusterError, Setup};
@@ -30,6 +30,7 @@ pub struct Cluster<T: Transport + 'static = Port> {
     actors: Option<Maker<T>>,
     pub(super) hosts: Vec<Option<Host<T>>>,
     pub(super) lives: Vec<u32>,
+    machines: Vec<Machine>,
     /// The last barrier that each node has arrived at, in any of its lives.
     pub(super) arrivals: Vec<u32>,
     /// For each node: what all nodes had sent when it last requested quiescence.
@@ -107,6 +108,7 @@ impl<T: Transport + 'static> Cluster<T> {
             actors,
             hosts: (0..nodes).map(|_| None).collect(),
             lives: vec![0; nodes],
+            machines: vec![Machine::default(); nodes],
             arrivals: vec![0; nodes],
             asked: vec![Vec::new(); nodes],
             done: vec![(0, Vec::new()); nodes],
@@ -157,6 +159,7 @@ impl<T: Transport + 'static> Cluster<T> {
         let supersteps = Supersteps::new(if self.setup.open { 0 } else { mix.supersteps });
         let (senders, others) = ((sender, writer), (guests, Meetings::new(mix, now), supersteps));
         let mut host = Host::new(endpoint, parts, senders, others, life, (bytes, tables));
+        host.machine = self.machines.get(at).copied().unwrap_or_default();
         if let Some(actor) = self.actors.as_mut().and_then(|make| make.0(node, life)) {
             host.begin(actor, now).map_err(ClusterError::Register)?;
         }
@@ -276,9 +279,9 @@ impl<T: Transport + 'static> Cluster<T> {
             Err(breach) => return Err(self.broken(node, breach)),
         };
         let cost = costs.poll + work.blocks * costs.block + work.messages * costs.message;
-        host.busy_until = now + (cost * host.slow).max(1);
+        host.busy_until = now + (cost * host.machine.slow).max(1);
         let sends = host.sender.next().filter(|entry| entry.at <= until && !work.blocked).map(|e| e.at);
-        let wants = work.next.map(|local| host.clock.global(local.0));
+        let wants = work.next.map(|local| host.machine.clock.global(local.0));
         self.network.digest_also(work.blocks << 32 | work.messages);
         self.compare(node, &work).map_err(|breach| self.broken(node, breach))?;
         if let Some(next) = [sends, wants, work.wanted].into_iter().flatten().min() {
@@ -323,18 +326,22 @@ impl<T: Transport + 'static> Cluster<T> {
                 self.wake_at(node, self.network.now());
             }
             Fault::Slow { node, times } => {
-                if let Some(Some(host)) = self.hosts.get_mut(usize::from(node)) {
-                    host.slow = u64::from(times.max(1));
-                }
+                self.change_machine(node, |machine| machine.slow = u64::from(times.max(1)));
             }
             Fault::Skew { node, offset, drift } => {
-                if let Some(Some(host)) = self.hosts.get_mut(usize::from(node)) {
-                    host.clock.skew(offset, drift);
-                }
+                self.change_machine(node, |machine| machine.clock.skew(offset, drift));
                 self.wake_at(node, self.network.now());
             }
         }
         Ok(())
+    }
+
+    /// Changes the machine of a node, for its present life and those to come.
+    fn change_machine(&mut self, node: u16, change: impl Fn(&mut Machine)) {
+        self.machines.get_mut(usize::from(node)).into_iter().for_each(&change);
+        if let Some(Some(host)) = self.hosts.get_mut(usize::from(node)) {
+            change(&mut host.machine);
+        }
     }
 
     /// In an open cluster, a process gets a place only once its predecessor's has been given up.

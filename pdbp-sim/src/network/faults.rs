@@ -21,7 +21,7 @@ pub enum Fault {
     Crash(u16),
     /// A node starts again, empty.
     Restart(u16),
-    /// Everything a node does takes this many times as long; 1 repairs it.
+    /// Everything a node does takes this many times as long, also after a restart; 1 repairs it.
     Slow {
         /// The node.
         node: u16,
@@ -50,7 +50,7 @@ pub enum Fault {
         /// Whether it comes back.
         is_up: bool,
     },
-    /// A node's clock is off from now on. It stands still where it would go back.
+    /// A node's clock is off from now on, also after a restart. It stands still where it would go back.
     Skew {
         /// The node.
         node: u16,

@@ -164,16 +164,28 @@ pub(super) struct Failures {
     pub(super) hides: Option<super::sabotage::Hidden>,
 }
 
+/// What a node runs on. It outlives the node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Machine {
+    pub(super) clock: Clock,
+    /// Factor by which everything takes longer.
+    pub(super) slow: u64,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self { clock: Clock::default(), slow: 1 }
+    }
+}
+
 /// One life of a node.
 pub(super) struct Host<T: Transport + 'static> {
     pub(super) endpoint: HostEndpoint<T>,
     /// The permanent parts, in the order registered.
     pub(super) parts: Vec<PartId>,
     pub(super) failures: Failures,
-    pub(super) clock: Clock,
+    pub(super) machine: Machine,
     pub(super) life: u32,
-    /// Factor by which everything takes longer.
-    pub(super) slow: u64,
     /// Whether it is doing nothing at present.
     pub(super) paused: bool,
     pub(super) busy_until: u64,
@@ -241,9 +253,8 @@ impl<T: Transport + 'static> Host<T> {
             endpoint,
             parts,
             failures: Failures::default(),
-            clock: Clock::default(),
+            machine: Machine::default(),
             life,
-            slow: 1,
             paused: false,
             busy_until: 0,
             wake_at: None,
@@ -309,7 +320,7 @@ impl<T: Transport + 'static> Host<T> {
         reads: usize,
         latencies: &mut Latencies,
     ) -> Result<Work, Breach> {
-        let local = Time(self.clock.local(now));
+        let local = Time(self.machine.clock.local(now));
         let (warm, traffic_until) = measured;
         let in_time = now.clamp(warm, traffic_until.max(warm));
         self.held.record(in_time, self.engine().free_blocks());

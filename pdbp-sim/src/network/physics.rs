@@ -48,7 +48,7 @@ pub struct Physics {
     pub latency: u64,
     /// Maximum nanoseconds by which a frame takes longer than that, drawn for each frame.
     pub jitter: u64,
-    /// Bits per second that one link carries; 0 for no limit.
+    /// Bits per second that one link carries; 0 for no limit. Acknowledgements take none of them, except on a fabric.
     pub rate: u64,
     /// Bits per second that leave a host, over all its links together; 0 for no limit.
     pub host_rate: u64,

@@ -170,6 +170,7 @@ fn errors_name_the_line() {
         ("pdbp 2".to_owned(), 1, "a recording begins \"pdbp-recording 3\""),
         (String::new(), 1, "is missing"),
         ("pdbp-recording 3\nnode x".to_owned(), 2, "write \"node N of M"),
+        (head.replace("node 0", "node 1"), 2, "N is below M"),
         (format!("{head}sent 1"), 4, "\"sent 1\" is no entry"),
         (format!("{head}idle 1\nreceived 0 0/1 abc"), 5, "is no entry"),
         (

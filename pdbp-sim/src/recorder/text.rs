@@ -122,7 +122,7 @@ pub(super) fn read(text: &str) -> Result<Recording, RecordingError> {
     let (line, head) = lines.next().ok_or_else(|| missing("the second line tells of the node"))?;
     let mut recording = read_head(head).ok_or_else(|| RecordingError {
         line,
-        what: format!("is \"{head}\"; write \"node N of M, blocks of L bytes, trusted, links stay down\", or \"untrusted\", or \"links come back\""),
+        what: format!("is \"{head}\"; write \"node N of M, blocks of L bytes, trusted, links stay down\", or \"untrusted\", or \"links come back\"; N is below M"),
     })?;
     for (line, text) in lines {
         let wrong = || RecordingError { line, what: format!("\"{text}\" is no entry, or incomplete") };
@@ -149,8 +149,8 @@ fn read_head(head: &str) -> Option<Recording> {
     let (largest, rest) = rest.split_once(" bytes, ")?;
     let (trust, outages) = rest.split_once(", ")?;
     let (trusted, restores_links) = (named(&TRUST, trust)?, named(&OUTAGES, outages)?);
-    let node = read_node(node)?;
     let (nodes, largest_block) = (nodes.parse().ok()?, largest.parse().ok()?);
+    let node = read_node(node).filter(|node| node.raw() < nodes)?;
     let (links, entries) = (Vec::new(), Vec::new());
     Some(Recording { node, nodes, largest_block, trusted, restores_links, links, entries })
 }

@@ -8,8 +8,8 @@ use super::super::node::{Node, Traffic};
 use super::super::{Failure, Verdict};
 use super::lengths;
 
-/// The capabilities fit the domain. They, the way each peer's blocks arrive and the capacity of its link are the same at every
-/// call.
+/// The capabilities fit the domain. They, the way each peer's blocks arrive, their best length and the capacity of its link are
+/// the same at every call.
 pub(crate) fn capabilities_are_constant<T: Transport, M: BlockMemory>(
     node: &mut Node<T, M>,
 ) -> Result<Verdict, Failure> {
@@ -27,6 +27,10 @@ pub(crate) fn capabilities_are_constant<T: Transport, M: BlockMemory>(
             let in_place = node.endpoint()?.arrival(peer) == Arrival::InPlace;
             node.ensure(in_place == node.in_place(peer), || {
                 format!("blocks of {peer} arrived in another way before than they do now")
+            })?;
+            let (before, after) = (node.best_block(peer), node.endpoint()?.best_block(peer));
+            node.ensure(before == after, || {
+                format!("blocks to {peer} travelled best with up to {before} bytes, and now with {after}")
             })?;
             let (before, after) = (node.capacity(peer), node.endpoint()?.capacity(peer));
             node.ensure(before == after, || {

@@ -52,6 +52,7 @@ pub struct Node<T: Transport, M: BlockMemory> {
 #[derive(Debug, Default)]
 struct Link {
     in_place: bool,
+    best_block: usize,
     capacity: usize,
     session: u32,
     next_out: u64,
@@ -82,6 +83,7 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         let links = nodes
             .map(|n| Link {
                 in_place: endpoint.arrival(n) == Arrival::InPlace,
+                best_block: endpoint.best_block(n),
                 capacity: endpoint.capacity(n),
                 session: endpoint.session(n),
                 ..Link::default()
@@ -139,6 +141,11 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
     /// Whether blocks from and to the peer are read in place.
     pub(super) fn in_place(&self, peer: NodeId) -> bool {
         self.links.get(peer.index()).is_some_and(|l| l.in_place)
+    }
+
+    /// The block length up to which blocks to the peer travel best, according to the transport.
+    pub(super) fn best_block(&self, peer: NodeId) -> usize {
+        self.links.get(peer.index()).map_or(0, |l| l.best_block)
     }
 
     /// Number of blocks that the link takes at a time, according to the transport.

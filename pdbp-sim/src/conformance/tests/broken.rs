@@ -43,6 +43,8 @@ enum Defect {
     Changes,
     /// Blocks that arrived in place are later declared to arrive posted.
     ChangesArrival,
+    /// The best length of blocks changes while running.
+    ChangesBestBlock,
     /// A link takes one block fewer than it states.
     OverstatesCapacity,
     /// Submitted blocks leave only when their sender polls.
@@ -128,6 +130,11 @@ impl Transport for Broken {
             Defect::ChangesArrival if self.arrived > EVERY => Arrival::Posted,
             _ => self.inner.arrival(peer),
         }
+    }
+
+    fn best_block(&self, peer: NodeId) -> usize {
+        let has_changed = self.defect == Defect::ChangesBestBlock && self.arrived > EVERY;
+        self.inner.best_block(peer) - usize::from(has_changed)
     }
 
     fn capacity(&self, peer: NodeId) -> usize {
@@ -283,6 +290,7 @@ caught! {
     keeps_blocks_of_failed_peers: KeepsFailed, InPlace, by peers_that_leave_fail_once;
     changes_capabilities: Changes, InPlace, by capabilities_are_constant;
     changes_arrival: ChangesArrival, InPlace, by capabilities_are_constant;
+    changes_best_block: ChangesBestBlock, InPlace, by capabilities_are_constant;
     leaves_by_polls_alone: LeavesByPolls, InPlace, by in_place_blocks_leave_without_polls;
     overstates_capacity_in_place: OverstatesCapacity, InPlace, by stated_capacity_is_there;
     overstates_capacity_posted: OverstatesCapacity, Posted, by stated_capacity_is_there;

@@ -116,6 +116,25 @@ fn what_is_lost_and_overtaken_below_arrives_once_and_in_order() {
     }
 }
 
+/// The shortest time that there is, with nothing that takes any.
+#[test]
+fn a_link_that_is_given_up_after_a_nanosecond_carries_what_arrives_at_once_and_fails_at_the_first_loss() {
+    let physics = Physics { give_up: 1, latency: 0, rate: 0, notice: 0, ..Physics::default() };
+    let (network, ports) = Network::new(2, physics, 1).unwrap();
+    let mut ends: Vec<_> = ports.into_iter().map(end).collect();
+    for byte in 0..10 {
+        ends[1].post(0);
+        assert!(ends[0].send(1, byte));
+        run(&network, u64::from(byte) * 100);
+        assert_eq!(ends[1].poll(), [format!("received {byte} node0")]);
+        assert_eq!(ends[0].poll(), ["sent node1"]);
+    }
+    network.cut(0, 1);
+    assert!(ends[0].send(1, 10));
+    run(&network, 2_000);
+    assert_eq!(ends[0].poll(), ["failed node1".to_owned(), format!("down node1: {}", Cause::Silence(1))]);
+}
+
 #[test]
 fn a_link_that_is_apart_for_too_long_fails_at_both_ends_and_gives_all_blocks_back() {
     let (network, mut ends) = ends(3, Physics::default());

@@ -42,6 +42,22 @@ fn an_outage_that_ends_before_links_are_given_up_loses_nothing() {
 }
 
 #[test]
+fn a_node_that_is_restarted_has_the_clock_and_the_speed_that_it_had() {
+    let mut cluster = Cluster::new(Setup::new(3)).unwrap();
+    for (at, fault) in [
+        (ms(1), Fault::skew(2, 5_000_000, 0)),
+        (ms(2), Fault::crash(2)),
+        (ms(3), Fault::slow(2, 7)),
+        (ms(4), Fault::restart(2)),
+    ] {
+        cluster.plan(at, fault).unwrap();
+    }
+    cluster.run_until(ms(5)).unwrap_or_else(|e| panic!("{e}"));
+    let mut machine = cluster.hosts()[2].as_ref().unwrap().machine;
+    assert_eq!((machine.clock.local(ms(5)), machine.slow), (ms(10) + 1, 7));
+}
+
+#[test]
 fn the_same_seed_is_the_same_run_and_another_is_another() {
     let run = |seed| faulty().seed(seed).run(ms(12)).unwrap_or_else(|e| panic!("{e}"));
     let (one, again, other) = (run(1), run(1), run(2));
