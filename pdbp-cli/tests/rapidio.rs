@@ -36,7 +36,7 @@ fn check_page(folder: &Path) -> usize {
     let plots: Vec<_> = files.filter(|path| path.extension().unwrap() == "svg").collect();
     for plot in &plots {
         let name = plot.file_name().unwrap().to_str().unwrap();
-        assert!(page.contains(&format!("src={name}")), "{name} is not on the page");
+        assert!(page.contains(&format!("src=\"{name}\"")), "{name} is not on the page");
         let svg = std::fs::read_to_string(plot).unwrap();
         assert!(svg.starts_with("<svg") && !svg.contains("NaN"), "{name}: {svg}");
     }

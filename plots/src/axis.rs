@@ -1,5 +1,7 @@
 //! The positions of values on an axis, and its marks.
 
+use crate::{number, rounded};
+
 /// The scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
@@ -12,6 +14,8 @@ pub enum Scale {
     Log,
 }
 
+/// Marks of a logarithmic axis are not every decade if there are more than these.
+const MOST_DECADES: i32 = 12;
 /// Round numbers between two marks of a linear axis, times a power of ten.
 const STEPS: [f64; 5] = [1.0, 2.0, 2.5, 5.0, 10.0];
 /// Approximate number of steps between the marks of a linear axis.
@@ -34,10 +38,13 @@ impl Ruler {
         let values = values.filter(fits);
         let (least, most) = values.fold((f64::MAX, f64::MIN), |(a, b), value| (a.min(value), b.max(value)));
         let (least, most) = if least > most { (1.0, 1.0) } else { (least, most) };
+        // Sums of equal values differ by rounding.
+        let largest = most.abs().max(least.abs());
+        let margin = (largest * 1e-6).max(0.1);
         let marks = match scale {
             Scale::Zero => linear(0.0, if most > 0.0 { most } else { 1.0 }),
-            Scale::Fit if most - least > 1e-9 => linear(least, most),
-            Scale::Fit => linear(least - 0.1, least + 0.1),
+            Scale::Fit if most - least > largest * 1e-9 => linear(least, most),
+            Scale::Fit => linear(least - margin, least + margin),
             Scale::Log => decades(least, most),
         };
         let (low, high) = marks.first().copied().zip(marks.last().copied()).unwrap_or((0.0, 1.0));
@@ -46,7 +53,8 @@ impl Ruler {
 
     /// The horizontal axis.
     pub(crate) fn horizontal(scale: Scale, values: impl Iterator<Item = f64>, start: f64, end: f64) -> Self {
-        let mut values: Vec<_> = values.filter(|value| scale != Scale::Log || *value > 0.0).collect();
+        let fits = |value: &f64| value.is_finite() && (scale != Scale::Log || *value > 0.0);
+        let mut values: Vec<_> = values.filter(fits).collect();
         values.sort_by(f64::total_cmp);
         values.dedup();
         match values[..] {
@@ -60,6 +68,16 @@ impl Ruler {
             }
             _ => Self::vertical(scale, values.into_iter(), start, end),
         }
+    }
+
+    /// The marks as text, each different from the next one.
+    pub(crate) fn labels(&self) -> Vec<String> {
+        let step = self.marks.first().zip(self.marks.get(1)).map_or(1.0, |(one, next)| next - one);
+        let text = |mark: &f64| match self.scale {
+            Scale::Log => number(*mark),
+            Scale::Zero | Scale::Fit => rounded(*mark, step),
+        };
+        self.marks.iter().map(text).collect()
     }
 
     /// The pixel of a value; the nearer end for values beyond the axis.
@@ -88,10 +106,12 @@ fn decades(least: f64, most: f64) -> Vec<f64> {
     let first = least.log10().floor();
     let count = (most.log10().ceil() - first).max(1.0) as i32;
     let between: &[f64] = if count < 3 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+    let step = 1 + count / MOST_DECADES;
+    let count = (count + step - 1) / step;
     let low = 10f64.powf(first);
-    let marks =
-        (0..count).flat_map(|decade| between.iter().map(move |factor| low * 10f64.powi(decade) * factor));
-    marks.chain([low * 10f64.powi(count)]).collect()
+    let marks = (0..count)
+        .flat_map(|decade| between.iter().map(move |factor| low * 10f64.powi(decade * step) * factor));
+    marks.chain([low * 10f64.powi(count * step)]).collect()
 }
 
 #[cfg(test)]
@@ -112,6 +132,40 @@ mod tests {
         for scale in [Scale::Zero, Scale::Fit, Scale::Log] {
             let ruler = Ruler::vertical(scale, [3.0, f64::INFINITY].into_iter(), 0.0, 1.0);
             assert!(ruler.marks.len() < 100, "{scale:?}: {} marks", ruler.marks.len());
+            assert_eq!(ruler.at(f64::INFINITY), 1.0);
+        }
+    }
+
+    #[test]
+    fn marks_have_different_labels() {
+        let of = |scale, values: [f64; 2]| Ruler::vertical(scale, values.into_iter(), 0.0, 1.0).labels();
+        assert_eq!(
+            of(Scale::Fit, [0.500_013, 0.500_017]),
+            ["0.500013", "0.500014", "0.500015", "0.500016", "0.500017"]
+        );
+        assert_eq!(of(Scale::Fit, [1000.1, 1000.7]), ["1,000", "1,000.2", "1,000.4", "1,000.6", "1,000.8"]);
+        assert_eq!(of(Scale::Fit, [-5000.0, 300.0]), ["-6,000", "-4,000", "-2,000", "0", "2,000"]);
+        assert_eq!(of(Scale::Zero, [0.000_1, 0.000_4]), ["0", "0.0001", "0.0002", "0.0003", "0.0004"]);
+        assert_eq!(of(Scale::Log, [1e-6, 1e-3]), ["0.000001", "0.00001", "0.0001", "0.001"]);
+        for values in [[1e18, 1e18], [1e15, 1e15 + 0.25], [-3.0, -3.0], [0.0, 0.0], [1e22, 5e22]] {
+            let labels = of(Scale::Fit, values);
+            assert!(
+                labels.len() > 2 && labels.windows(2).all(|two| two[0] != two[1]),
+                "{values:?}: {labels:?}"
+            );
+        }
+        assert!(of(Scale::Log, [1e-300, 1e300]).len() < 20);
+    }
+
+    #[test]
+    fn infinite_values_do_not_stretch_the_horizontal_axis() {
+        for scale in [Scale::Zero, Scale::Fit, Scale::Log] {
+            let ruler = Ruler::horizontal(scale, [3.0, 4.0, f64::INFINITY, f64::NAN].into_iter(), 0.0, 1.0);
+            assert!(
+                ruler.marks.len() > 1 && ruler.marks.iter().all(|mark| mark.is_finite()),
+                "{scale:?}: {:?}",
+                ruler.marks
+            );
             assert_eq!(ruler.at(f64::INFINITY), 1.0);
         }
     }

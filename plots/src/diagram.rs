@@ -2,15 +2,15 @@
 
 use std::fmt::Write as _;
 
-use crate::{close, number, open, put};
+use crate::{CHARACTER, close, number, open, put};
 
 const STYLE: &str = include_str!("diagram.css");
 /// How far a link between two nodes at one height bends upwards.
 const BEND: f64 = 60.0;
 /// Below the lowest node.
 const BELOW: f64 = 60.0;
-/// From the middle of a leaf down to its label.
-const LABEL: f64 = 34.0;
+/// From the middle of a node down to its label, and to a second line of labels.
+const LABELS: [f64; 2] = [34.0, 46.0];
 
 /// Nodes and the links between them; [`svg`](Self::svg) draws it. Positions are in pixels, to the right and down, below a title that takes the
 /// first [`TITLE`](Self::TITLE); the height follows.
@@ -58,7 +58,7 @@ pub struct Place {
     pub figure: Figure,
     /// The text in it: about two characters.
     pub text: String,
-    /// The label below it; may be empty.
+    /// The label below it; may be empty. It lies a line lower if the one to the left, at the same height, takes its place.
     pub label: String,
 }
 
@@ -97,10 +97,11 @@ impl Diagram<'_> {
             let [Some(from), Some(to)] = link.ends.map(|end| self.nodes.get(end)) else { continue };
             let ((a, b), class) = ((from.at, to.at), if link.dashed { "o" } else { "l" });
             let (x, y) = (f64::midpoint(a.0, b.0), f64::midpoint(a.1, b.1));
-            let path = if link.dashed && a.1 == b.1 {
-                format!("Q{x:.1} {:.1} {:.1} {:.1}", y - BEND, b.0, b.1)
+            // The middle of a curve is halfway to its control point.
+            let (path, y) = if link.dashed && a.1 == b.1 {
+                (format!("Q{x:.1} {:.1} {:.1} {:.1}", y - BEND, b.0, b.1), y - BEND / 2.0)
             } else {
-                format!("L{:.1} {:.1}", b.0, b.1)
+                (format!("L{:.1} {:.1}", b.0, b.1), y)
             };
             // Writing to a String cannot fail, here and below.
             let _ = write!(
@@ -112,12 +113,33 @@ impl Diagram<'_> {
             );
             put_label(&mut labels, "m h", (x, y), &link.label);
         }
-        for node in &self.nodes {
+        for (node, below) in self.nodes.iter().zip(self.label_lines()) {
             node.put(&mut out);
-            put_label(&mut labels, "m h s", (node.at.0, node.at.1 + LABEL), &node.label);
+            put_label(&mut labels, "m h s", (node.at.0, node.at.1 + below), &node.label);
         }
         // Drawn last, in front of everything else.
         out + &labels + close()
+    }
+
+    /// How far below its node each label lies.
+    fn label_lines(&self) -> Vec<f64> {
+        let half = |node: &Place| node.label.chars().count() as f64 * CHARACTER / 2.0;
+        let mut order: Vec<_> =
+            (0..self.nodes.len()).filter(|at| !self.nodes[*at].label.is_empty()).collect();
+        let place = |at: &usize| self.nodes[*at].at;
+        order.sort_by(|a, b| place(a).1.total_cmp(&place(b).1).then(place(a).0.total_cmp(&place(b).0)));
+        let mut lines = vec![LABELS[0]; self.nodes.len()];
+        let (mut height, mut free) = (f64::NAN, [f64::MIN; 2]);
+        for at in order {
+            let node = &self.nodes[at];
+            if node.at.1 != height {
+                (height, free) = (node.at.1, [f64::MIN; 2]);
+            }
+            let line = usize::from(node.at.0 - half(node) < free[0]);
+            free[line] = node.at.0 + half(node);
+            lines[at] = LABELS[line];
+        }
+        lines
     }
 }
 
@@ -185,11 +207,37 @@ mod tests {
         let bent = |ends, dashed| diagram(vec![link(ends, dashed)]).svg().contains('Q');
         assert!(bent([0, 1], true));
         assert!(!bent([0, 1], false) && !bent([0, 2], true));
+        let labelled = Link { label: "7".to_owned(), ..link([0, 1], true) };
+        assert!(
+            diagram(vec![labelled]).svg().contains("x=\"70.0\" y=\"50.0\">7<"),
+            "above the nodes, on the line"
+        );
     }
 
     #[test]
     fn links_to_nodes_that_there_are_not_are_left_out() {
         let text = diagram(vec![link([0, 3], false)]).svg();
         assert!(!text.contains("<path") && text.ends_with("</svg>\n"), "{text}");
+    }
+
+    #[test]
+    fn labels_do_not_overlap_those_beside_them() {
+        let mut diagram = diagram(Vec::new());
+        let leaf = |x| Place {
+            at: (x, 200.0),
+            figure: Figure::Leaf,
+            text: String::new(),
+            label: "120/120".to_owned(),
+        };
+        diagram.nodes = [10.0, 45.0, 80.0, 140.0].map(leaf).to_vec();
+        let text = diagram.svg();
+        for place in [
+            "x=\"10.0\" y=\"234.0\"",
+            "x=\"45.0\" y=\"246.0\"",
+            "x=\"80.0\" y=\"234.0\"",
+            "x=\"140.0\" y=\"234.0\"",
+        ] {
+            assert!(text.contains(place), "{place}: {text}");
+        }
     }
 }

@@ -39,10 +39,12 @@ const CHARACTER: f64 = 7.2;
 const RIGHT: f64 = 16.0;
 /// From the axis to the bottom of the x axis' label.
 const BELOW: f64 = 46.0;
-/// Additional room for the names of groups of bars, which are tilted.
-const TILTED: f64 = 44.0;
+/// Additional room for each character of the names of groups of bars, which are tilted.
+const TILTED: f64 = 3.6;
 /// From one line of the legend to the next.
 const LEGEND_LINE: f64 = 18.0;
+/// From a line's look in the legend to its name.
+const LEGEND_NAME: f64 = 25.0;
 /// Lines with more points than these have no marks.
 const MOST_MARKED: usize = 24;
 
@@ -79,7 +81,7 @@ pub struct Axis<'a> {
 pub struct Series {
     /// The name in the legend.
     pub name: String,
-    /// The points. For bars, x is the number of the group.
+    /// The points. For bars, x is the number of the group. A point that has a coordinate that is no number (NaN) is left out.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -97,14 +99,15 @@ pub enum Shape<'a> {
 impl Plot<'_> {
     /// Draws the plot as an SVG document, which may also be embedded in HTML.
     pub fn svg(&self) -> String {
-        let (top, below) = (
-            if self.note.is_empty() { 38.0 } else { 56.0 },
-            if matches!(self.shape, Shape::Bars(_)) { BELOW + TILTED } else { BELOW },
-        );
+        let top = if self.note.is_empty() { 38.0 } else { 56.0 };
+        let below = match self.shape {
+            Shape::Bars(groups) => BELOW + TILTED * longest(groups.iter().map(String::as_str)) as f64,
+            Shape::Lines | Shape::Areas => BELOW,
+        };
         let bottom = (top + self.width * 0.42).round();
         let y = Ruler::vertical(self.y.scale, self.values(|point| point.1), bottom, top);
-        let marks: Vec<_> = y.marks.iter().map(|mark| (y.at(*mark), number(*mark))).collect();
-        let longest = marks.iter().map(|(_, text)| text.chars().count()).max().unwrap_or(0);
+        let marks: Vec<_> = y.marks.iter().map(|mark| y.at(*mark)).zip(y.labels()).collect();
+        let longest = longest(marks.iter().map(|(_, text)| text.as_str()));
         let (left, right) = (34.0 + longest as f64 * CHARACTER, self.width - RIGHT);
         let (legend, lines) = self.legend(left, right, bottom + below + 16.0);
         let height = bottom + below + 8.0 + lines as f64 * LEGEND_LINE;
@@ -134,28 +137,33 @@ impl Plot<'_> {
         let x = Ruler::horizontal(self.x.scale, self.values(|point| point.0), left, right);
         let bottom = y.at(f64::MIN);
         let mut free = f64::MIN;
-        for mark in &x.marks {
-            let (place, text) = (x.at(*mark), number(*mark));
+        for (mark, text) in x.marks.iter().zip(x.labels()) {
+            let place = x.at(*mark);
             let half = text.chars().count() as f64 * CHARACTER / 2.0;
             let _ = write!(out, "<path class=\"a\" d=\"M{place:.1} {bottom}v5\"/>");
+            // The last mark may lie at the end of the axis, near the edge of the drawing.
+            let place = place.min(self.width - half);
             if place - half > free {
                 put(out, "m", place, bottom + 19.0, &text);
                 free = place + half;
             }
         }
         for (index, Series { name, points }) in self.series.iter().enumerate() {
-            let places = points.iter().map(|point| (x.at(point.0), y.at(point.1)));
-            let path: String = places.clone().map(|(x, y)| format!("{x:.1},{y:.1} ")).collect();
+            let points = points.iter().filter(|(x, y)| !x.is_nan() && !y.is_nan());
+            let places: Vec<_> = points.map(|point| (x.at(point.0), y.at(point.1))).collect();
+            let path: String = places.iter().map(|(x, y)| format!("{x:.1},{y:.1} ")).collect();
             let (colour, dash) = look(index);
             let _ = write!(out, "<g class=\"c{colour}\"><title>{}</title>", escape(name));
-            if let (Shape::Areas, Some(first), Some(last)) = (self.shape, points.first(), points.last()) {
-                let (first, last) = (x.at(first.0), x.at(last.0));
+            if let (Shape::Areas, Some((first, _)), Some((last, _))) =
+                (self.shape, places.first(), places.last())
+            {
                 let area = format!("{first:.1},{bottom} {path}{last:.1},{bottom}");
                 let _ = write!(out, "<polygon class=\"f area\" points=\"{area}\"/>");
             }
             let _ = write!(out, "<polyline class=\"l\" stroke-dasharray=\"{dash}\" points=\"{path}\"/>");
-            let marked = self.shape == Shape::Lines && points.len() <= MOST_MARKED;
-            for (x, y) in places.filter(|_| marked) {
+            // Of a single point a line shows nothing.
+            let marked = places.len() <= if self.shape == Shape::Lines { MOST_MARKED } else { 1 };
+            for (x, y) in places.iter().filter(|_| marked) {
                 let _ = write!(out, "<circle class=\"f\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\"/>");
             }
             out.push_str("</g>");
@@ -167,7 +175,7 @@ impl Plot<'_> {
         let bar = group * 0.8 / self.series.len().max(1) as f64;
         for (index, series) in self.series.iter().enumerate() {
             let _ = write!(out, "<g class=\"c{}\"><title>{}</title>", look(index).0, escape(&series.name));
-            for (at, value) in &series.points {
+            for (at, value) in series.points.iter().filter(|(at, value)| !at.is_nan() && !value.is_nan()) {
                 let (x, top) = (left + group * (at + 0.1) + bar * index as f64, y.at(*value));
                 let high = bottom - top;
                 let _ = write!(
@@ -187,8 +195,9 @@ impl Plot<'_> {
     /// The legend, whose first line is at `y`, and its number of lines.
     fn legend(&self, left: f64, right: f64, y: f64) -> (String, usize) {
         let named: Vec<_> = self.series.iter().enumerate().filter(|(_, one)| !one.name.is_empty()).collect();
-        let longest = named.iter().map(|(_, one)| one.name.chars().count()).max().unwrap_or(0);
-        let step = 40.0 + longest as f64 * CHARACTER;
+        let most = ((right - left - LEGEND_NAME) / CHARACTER) as usize;
+        let longest = longest(named.iter().map(|(_, one)| one.name.as_str())).min(most);
+        let step = 15.0 + LEGEND_NAME + longest as f64 * CHARACTER;
         let columns = (((right - left) / step) as usize).max(1);
         let mut out = String::new();
         for (place, (index, one)) in named.iter().enumerate() {
@@ -199,7 +208,7 @@ impl Plot<'_> {
                 "<path class=\"l c{colour}\" stroke-dasharray=\"{dash}\" d=\"M{x:.1} {:.1}h20\"/>",
                 y - 4.0
             );
-            put(&mut out, "n", x + 25.0, y, &one.name);
+            put(&mut out, "n", x + LEGEND_NAME, y, &shortened(&one.name, most));
         }
         (out, named.len().div_ceil(columns))
     }
@@ -228,19 +237,43 @@ fn put(out: &mut String, class: &str, x: f64, y: f64, text: &str) {
     let _ = write!(out, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", escape(text));
 }
 
-/// A number without trailing zeros, with thousands separated.
+/// Characters of the longest text.
+fn longest<'a>(texts: impl Iterator<Item = &'a str>) -> usize {
+    texts.map(|text| text.chars().count()).max().unwrap_or(0)
+}
+
+/// The beginning and the end of a text that has more than `most` characters.
+fn shortened(text: &str, most: usize) -> String {
+    let Some(left_out) = text.chars().count().checked_sub(most).filter(|more| *more > 0) else {
+        return text.to_owned();
+    };
+    let begin = most / 2;
+    text.chars().take(begin).chain(['…']).chain(text.chars().skip(begin + left_out + 1)).collect()
+}
+
+/// A number with four digits at least, without trailing zeros.
 fn number(value: f64) -> String {
-    if value.abs() >= 1000.0 {
-        return count(value.round() as u64);
-    }
-    let text = format!("{value:.3}");
-    let text = text.trim_end_matches('0').trim_end_matches('.');
-    if text == "-0" { "0".to_owned() } else { text.to_owned() }
+    rounded(value, value.abs() / 100.0)
+}
+
+/// A number with as many digits as tell it from one that is a `step` away, without trailing zeros, with thousands separated.
+fn rounded(value: f64, step: f64) -> String {
+    let decimals = (1.0 - step.log10().floor()).clamp(0.0, 20.0) as usize;
+    let text = format!("{value:.decimals$}");
+    let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
+    let (sign, digits) = whole.strip_prefix('-').map_or(("", whole), |digits| ("-", digits));
+    let (digits, fraction) = (grouped(digits), fraction.trim_end_matches('0'));
+    let sign = if (digits.as_str(), fraction) == ("0", "") { "" } else { sign };
+    let point = if fraction.is_empty() { "" } else { "." };
+    format!("{sign}{digits}{point}{fraction}")
 }
 
 /// A whole number, with thousands separated.
 pub fn count(value: u64) -> String {
-    let digits = value.to_string();
+    grouped(&value.to_string())
+}
+
+fn grouped(digits: &str) -> String {
     let mut out = String::new();
     for (place, digit) in digits.chars().enumerate() {
         if place > 0 && (digits.len() - place).is_multiple_of(3) {
@@ -251,9 +284,21 @@ pub fn count(value: u64) -> String {
     out
 }
 
-/// Escapes text for SVG and HTML and their attributes.
+/// Escapes text for SVG and HTML and their attributes. Control characters, which XML does not allow, become `U+FFFD`.
 pub fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\t' | '\n' | '\r' => out.push(character),
+            '\0'..='\x1F' | '\u{FFFE}' | '\u{FFFF}' => out.push(char::REPLACEMENT_CHARACTER),
+            _ => out.push(character),
+        }
+    }
+    out
 }
 
 /// Builds a text table for a [page]: a line of titles, and lines with as many cells.
@@ -275,7 +320,7 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
 /// A figure for a [page] that shows a file next to it.
 pub fn figure(file: &str) -> String {
     let file = escape(file);
-    format!("<figure><img src={file} alt={file}></figure>")
+    format!("<figure><img src=\"{file}\" alt=\"{file}\"></figure>")
 }
 
 /// Builds a page of HTML in one file, below its title. The style sheet has `tiles` of a `tile`, tables in a `scroll`, `grid2` and `grid3` of
@@ -362,7 +407,50 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        let numbers = [0.0, -0.0, 0.25, 2.5, 999.0, 1000.0, 65_536.0].map(number);
-        assert_eq!(numbers, ["0", "0", "0.25", "2.5", "999", "1,000", "65,536"]);
+        let numbers = [0.0, -0.0, 0.25, 2.5, 999.0, 1000.0, 65_536.0, -1500.0, 0.000_4, 1e21].map(number);
+        let texts = ["0", "0", "0.25", "2.5", "999", "1,000", "65,536", "-1,500", "0.0004"];
+        assert_eq!(numbers[..9], texts);
+        assert_eq!(numbers[9], "1,000,000,000,000,000,000,000");
+    }
+
+    #[test]
+    fn points_that_are_no_numbers_are_left_out() {
+        let points = vec![(0.0, 1.0), (1.0, f64::NAN), (f64::NAN, 1.0), (3.0, f64::INFINITY)];
+        let groups = ["a".to_owned()];
+        for (shape, part, times) in [
+            (Shape::Lines, "<circle", 2),
+            (Shape::Areas, "<polygon", 1),
+            (Shape::Bars(&groups), "<rect class=\"f\"", 2),
+        ] {
+            let series = vec![Series { name: String::new(), points: points.clone() }];
+            let text = Plot { series, ..plot(Scale::Zero, shape) }.svg();
+            assert!(!text.contains("NaN") && text.matches(part).count() == times, "{shape:?}: {text}");
+        }
+    }
+
+    #[test]
+    fn the_only_point_of_an_area_is_marked() {
+        let series = vec![Series { name: String::new(), points: vec![(3.0, 5.0)] }];
+        let text = Plot { series, ..plot(Scale::Zero, Shape::Areas) }.svg();
+        assert_eq!(text.matches("<circle").count(), 1);
+    }
+
+    #[test]
+    fn long_names_stay_in_the_drawing() {
+        let name = format!("begin {} end", "x".repeat(200));
+        let series = vec![Series { name: name.clone(), points: vec![(1.0, 1.0)] }];
+        let text = Plot { series, width: 420.0, ..plot(Scale::Zero, Shape::Lines) }.svg();
+        let (_, legend) = text.rsplit_once("<text class=\"n\"").unwrap();
+        assert!(legend.contains(">begin x") && legend.contains("x end<") && legend.contains('…'), "{legend}");
+        assert!(legend.chars().count() < 120, "{legend}");
+        // It is whole in the tooltip of its line.
+        assert!(text.contains(&format!("<title>{name}</title>")));
+        assert_eq!([0, 1, 2, 3].map(|most| shortened("abc", most)), ["…", "…", "a…", "abc"]);
+    }
+
+    #[test]
+    fn text_that_xml_does_not_allow_is_replaced() {
+        assert_eq!(escape("a\u{1b}[1m <&>\"\t\u{ffff}"), "a\u{fffd}[1m &lt;&amp;&gt;&quot;\t\u{fffd}");
+        assert_eq!(figure("a b.svg"), "<figure><img src=\"a b.svg\" alt=\"a b.svg\"></figure>");
     }
 }

@@ -63,7 +63,8 @@ impl Timeline<'_> {
     pub fn svg(&self) -> String {
         let bars = || self.lines.iter().flat_map(|(_, bars)| bars);
         let begin = bars().map(|bar| bar.from).fold(f64::INFINITY, f64::min);
-        let whole = (bars().map(|bar| bar.until).fold(f64::NEG_INFINITY, f64::max) - begin).max(1e-6);
+        let whole = bars().map(|bar| bar.until).fold(f64::NEG_INFINITY, f64::max) - begin;
+        let whole = if whole > 0.0 { whole } else { 1.0 };
         let scale = (self.width - NAMES - RIGHT) / whole;
         let bottom = TOP + self.lines.len() as f64 * LINE;
         let height = bottom + 2.0 * LEGEND_LINE + self.kinds.len() as f64 * LEGEND_LINE;
@@ -117,6 +118,9 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
+        let short = ("short".to_owned(), vec![bar(7.0, 7.000_05, 0)]);
+        let short = Timeline { lines: vec![short], ..timeline.clone() }.svg();
+        assert!(short.contains(">0.00005 s<"), "{short}");
         let nothing = Timeline { lines: Vec::new(), ..timeline }.svg();
         assert!(
             nothing.contains("<svg") && !nothing.contains("inf") && !nothing.contains("NaN"),

@@ -1,6 +1,5 @@
 //! The folder that `--report` writes: a page with the tables, its plots as separate files, and the figures.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
 use pdbp_plots::{Axis, Plot, Scale, Shape, escape};
@@ -101,10 +100,7 @@ pub(super) fn write(folder: &Path, text: &str, csv: &str, plots: &[File]) -> Res
     let failed = |path: &Path, error| SimError::Run(format!("cannot write {}: {error}", path.display()));
     std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
     let mut body = format!("<pre>{}</pre><div class=grid2>", escape(text));
-    for (name, _) in plots {
-        // Writing to a String cannot fail.
-        let _ = write!(body, "<figure><img src={name} alt={name}></figure>");
-    }
+    plots.iter().for_each(|(name, _)| body.push_str(&pdbp_plots::figure(name)));
     body.push_str("</div><p>All figures: <a href=figures.csv>figures.csv</a></p>");
     let page = pdbp_plots::page("pdbp sim", &body);
     let files = [("index.html", page.as_str()), ("figures.csv", csv)];
