@@ -75,6 +75,17 @@ impl Flow {
         self.state().stopped.contains_key(&part)
     }
 
+    /// Forgets a part that has gone, as this node knew it: its gateway may have had no room to say that its senders may go on.
+    pub(crate) fn forget(&self, shared: &Shared, part: Target) {
+        let mut state = self.state();
+        if state.stopped.get(&part) == Some(&true) {
+            state.stopped.remove(&part);
+            if state.stopped.is_empty() {
+                shared.skip_target_checks();
+            }
+        }
+    }
+
     /// Handles commands that have arrived, after a poll. Returns the number of blocks submitted.
     #[inline]
     pub(crate) fn advance(&self, shared: &Shared, engine: &mut NodeEngine) -> u32 {
@@ -235,6 +246,29 @@ mod tests {
             assert_eq!((told.command(), &*told), (command::STOPPED, &about.to_bits().to_le_bytes()[..]));
         }
         assert!(parts.iter().all(|part| node.shared.flow.as_ref().unwrap().is_stopped(*part)));
+    }
+
+    /// A gateway may have no room to say that senders may go on when the part has gone.
+    #[test]
+    fn a_part_that_has_gone_makes_nobody_check_its_targets_for_ever() {
+        const SOON: Duration = Duration::from_secs(60);
+        let cluster = Cluster::builder().nodes(2).set("grid", "east").start().unwrap();
+        let (node, gateway) = (cluster.node(0).unwrap(), cluster.node(1).unwrap());
+        let sender = node.register("sender", PartKind::Cpu).unwrap();
+        let [gate, proxy] = ["gate", "proxy"].map(|name| gateway.register(name, PartKind::Cpu).unwrap());
+        let to = proxy.id();
+        let flow = gate.find(&format!("{NAME}@node0"), SOON).unwrap();
+        assert_eq!(sender.find("proxy@node1", SOON).unwrap(), to);
+        gate.sender(flow).command(command::STOP).send(&to.to_bits().to_le_bytes()).unwrap();
+        assert_eq!(gate.recv_timeout(SOON).unwrap().command(), command::STOPPED);
+        assert_eq!(sender.try_send(to, b"x"), Err(SendError::WouldBlock));
+        drop(proxy);
+        let began = Instant::now();
+        while sender.try_send(to, b"x") != Err(SendError::NoSuchPart(to)) {
+            assert!(began.elapsed() < SOON, "it stays");
+            std::thread::yield_now();
+        }
+        assert!(!node.shared.flow.as_ref().unwrap().is_stopped(to));
     }
 
     /// What a device sends leaves only when its target may be sent to, and no call but `wait` waits for that.

@@ -189,6 +189,10 @@ impl<S: Share> Part<S> {
             self.known.insert(to);
             return Ok(());
         }
+        #[cfg(feature = "net")]
+        if let Some(flow) = &self.shared().flow {
+            flow.forget(self.shared(), to);
+        }
         if to.node().index() >= usize::from(engine.config().nodes) {
             return Err(SendError::NoSuchNode(to.node()));
         }
