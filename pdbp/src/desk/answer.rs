@@ -80,7 +80,7 @@ pub(super) fn parts(version: Version, parts: &[String]) -> Answer {
     answer(version, "200 OK", &body)
 }
 
-/// A fault. After one for a client that does not speak SOAP, and may be sending anything, the connection is closed.
+/// A fault.
 pub(super) fn fault(version: Version, fault: &Fault) -> Answer {
     let (code, reason, message) = (fault.code.name(version), fault.reason.name(), text(&fault.message));
     let detail =
@@ -95,8 +95,7 @@ pub(super) fn fault(version: Version, fault: &Fault) -> Answer {
         ),
     };
     let more = if fault.reason == Reason::Busy { "Retry-After: 1\r\n" } else { "" };
-    let closes = matches!(fault.reason, Reason::Malformed | Reason::TooLong);
-    Answer { more, closes, ..answer(version, fault.status(version), &body) }
+    Answer { more, ..answer(version, fault.status(version), &body) }
 }
 
 fn answer(version: Version, status: &'static str, body: &str) -> Answer {

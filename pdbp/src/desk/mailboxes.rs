@@ -122,6 +122,7 @@ impl Mailboxes {
             return Ok(Some(Reply::Opened(mailbox.address.clone())));
         }
         if let Some(opening) = self.opening.iter_mut().find(|opening| opening.name == name) {
+            opening.idle = idle;
             opening.tickets.push(ticket);
             return Ok(None);
         }
@@ -368,5 +369,39 @@ fn refused(name: &str, error: &RegisterError) -> Fault {
             Fault::malformed(format!("a mailbox cannot be named \"{shown}\": {why}"))
         }
         _ => Fault::receiver(Reason::Busy, format!("the mailbox \"{shown}\" was not opened: {why}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bell::Bell;
+    use super::*;
+    use crate::Cluster;
+
+    /// Who opens a mailbox that is open, or about to be, says anew how long it is kept.
+    #[test]
+    fn a_mailbox_is_kept_as_long_as_the_last_that_opened_it_has_said() {
+        let cluster = Cluster::local(1).unwrap();
+        let node = cluster.node(0).unwrap();
+        let poll = mio::Poll::new().unwrap();
+        let waker = Arc::new(mio::Waker::new(poll.registry(), mio::Token(0)).unwrap());
+        let bell = Arc::new(Bell::new(&waker));
+        let registrar = Registrar::start(node.clone(), &bell).unwrap();
+        let mut mailboxes = Mailboxes::new(node, Waker::from(bell), Arc::default());
+        let open = |mailboxes: &mut Mailboxes, seconds| {
+            let idle = Some(Duration::from_secs(seconds));
+            mailboxes.open(&registrar, Ticket(seconds), "box".to_owned(), idle).map(|reply| reply.is_some())
+        };
+        // Nothing is opened before `advance`.
+        assert_eq!([60, 3600].map(|seconds| open(&mut mailboxes, seconds)), [Ok(false), Ok(false)]);
+        let (mut done, began) = (Vec::new(), Instant::now());
+        while done.len() < 2 {
+            assert!(began.elapsed() < Duration::from_secs(60), "it is not opened");
+            mailboxes.advance(&registrar, (Instant::now(), Due::Nothing), &mut done);
+            std::thread::yield_now();
+        }
+        assert_eq!(mailboxes.open[0].idle, Duration::from_secs(3600));
+        assert_eq!(open(&mut mailboxes, 120), Ok(true));
+        assert_eq!(mailboxes.open[0].idle, Duration::from_secs(120));
     }
 }

@@ -242,7 +242,8 @@ impl Site for Counter {
         let version = if request.kind == "text/xml" { Version::V11 } else { Version::V12 };
         let (version, operation) = match envelope::read(&body, version) {
             Ok(read) => read,
-            Err((version, fault)) => return Some(self.fault(version, &fault)),
+            // A client that does not speak SOAP may send anything next.
+            Err((version, fault)) => return Some(Answer { closes: true, ..self.fault(version, &fault) }),
         };
         drop(body);
         let exchanges = self.exchanges.as_mut()?;

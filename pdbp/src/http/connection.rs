@@ -362,23 +362,32 @@ impl Connection {
             return;
         };
         let is_kept = request.is_kept && context.limits.idle.is_some();
-        self.weight = body.len();
+        let weight = body.len();
         match context.site.ask(self.id, &request, body) {
-            Some(answer) => self.answer(answer, &context.limits, is_kept),
-            None => (self.stage, self.deadline) = (Stage::Waiting { is_kept }, None),
+            Some(answer) => {
+                context.held -= weight;
+                self.answer_within(answer, is_kept, context);
+            }
+            None => {
+                (self.stage, self.deadline, self.weight) = (Stage::Waiting { is_kept }, None, weight);
+            }
         }
     }
 
     /// Takes the site's reply to a request.
     pub(super) fn reply<S>(&mut self, answer: Answer, context: &mut Context<S>) {
         let Stage::Waiting { is_kept } = self.stage else { return };
+        self.answer_within(answer, is_kept, context);
+    }
+
+    /// Sends a reply, if there is memory for it.
+    fn answer_within<S>(&mut self, answer: Answer, is_kept: bool, context: &mut Context<S>) {
         context.held += answer.body.len();
         if context.held > context.limits.held {
             let why = "the request was carried out, but there is no memory for the answer, since other clients are not reading theirs\n";
             return self.refuse("503 Service Unavailable", why, context);
         }
         self.answer(answer, &context.limits, is_kept);
-        self.is_ready = true;
     }
 
     fn refuse<S>(&mut self, status: &'static str, why: &str, context: &Context<S>) {

@@ -95,6 +95,14 @@ fn begin(stream: &mut TcpStream) {
 }
 
 #[test]
+fn an_answer_for_which_there_is_no_memory_is_refused() {
+    let server = serve(Limits { held: LONG - 1, ..PATIENT });
+    let said = rest(ask(server.address(), "/long")).unwrap();
+    assert!(said.starts_with("HTTP/1.1 503 ") && said.contains("no memory for the answer"), "{said:.300}");
+    assert_eq!(status(ask(server.address(), "/")), "200");
+}
+
+#[test]
 fn a_silent_client_keeps_nobody_waiting() {
     let server = serve(PATIENT);
     let silent = connect(server.address());

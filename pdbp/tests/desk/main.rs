@@ -120,6 +120,25 @@ fn messages_of_all_lengths_come_back_whole() {
     served.join().unwrap();
 }
 
+/// What is wrong is not the client's request, nor the connection.
+#[test]
+fn a_client_goes_on_after_a_fault_that_is_not_its_own() {
+    let cluster = cluster(&[]);
+    let long = |wanted: &[u8]| if wanted == b"long" { vec![0; (4 << 20) + 1] } else { wanted.to_vec() };
+    let served = serve(part(&cluster.nodes()[1], "echo"), long);
+    let mut kept = connect(address(&cluster));
+    for _ in 0..2 {
+        let said = ask_on(&mut kept, &request(&call("echo", b"long"), ""));
+        assert_fault(&said, "500", "Receiver", "TooLong");
+        let name = envelope(V12, "<OpenMailbox><Name>pdbp.mine</Name></OpenMailbox>");
+        assert_fault(&ask_on(&mut kept, &request(&name, "")), "400", "Sender", "Malformed");
+        let (_, body) = ask_on(&mut kept, &request(&call("echo", b"short"), ""));
+        assert_eq!(content(&body), base64(b"short"));
+    }
+    ask_on(&mut kept, &request(&call("echo", b"end").replace("Call", "Send"), ""));
+    served.join().unwrap();
+}
+
 #[test]
 fn many_clients_at_a_time_each_get_their_own_answer() {
     let cluster = cluster(&[]);
