@@ -183,7 +183,9 @@ impl Figures {
             let values = all().map(|(node, link)| (self.ends(node, link), value(link))).collect();
             counter(encoder, &format!("pdbp_link_{what}"), help, unit.as_ref(), values)?;
         }
-        let values = self.up().filter(|(_, f)| !f.links.is_empty()).flat_map(|(node, f)| {
+        // Of nodes without sockets there is nothing to say. One that listens may be called before it has a link.
+        let listens = |f: &NodeFigures| !f.links.is_empty() || f.strangers.named().any(|(_, n)| n > 0);
+        let values = self.up().filter(|(_, f)| listens(f)).flat_map(|(node, f)| {
             f.strangers
                 .named()
                 .map(|(why, n)| (vec![("node", escaped(&node.name)), ("kind", why.to_owned())], n))

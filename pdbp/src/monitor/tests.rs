@@ -141,7 +141,9 @@ fn report(node: u16, state: NodeState) -> NodeReport {
 
 #[test]
 fn prometheus_gets_names_units_and_escaped_labels() {
-    let nodes = vec![report(0, NodeState::Up), report(1, NodeState::Failed)];
+    let mut alone = report(2, NodeState::Up);
+    alone.figures.as_mut().unwrap().links.clear();
+    let nodes = vec![report(0, NodeState::Up), report(1, NodeState::Failed), alone];
     let text = prometheus::text(ClusterFigures { asked: 0, took_ms: 2.5, nodes }, BTreeMap::new());
     for line in [
         "# TYPE pdbp_messages_sent counter",
@@ -157,6 +159,8 @@ fn prometheus_gets_names_units_and_escaped_labels() {
         r#"pdbp_link_sent_bytes_total{node="no\"de\\0",peer="no\"de\\1"} 9"#,
         r#"pdbp_link_blocks_sent_again_total{node="no\"de\\0",cluster="we\"st"} 4"#,
         r#"pdbp_strangers_refused_total{node="no\"de\\0",kind="wrong_token"} 5"#,
+        // The founder of an open cluster that nobody has joined.
+        r#"pdbp_strangers_refused_total{node="no\"de\\2",kind="wrong_token"} 5"#,
         "pdbp_collect_duration_seconds 0.0025",
         "# EOF",
     ] {
