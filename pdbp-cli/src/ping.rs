@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pdbp::config::{Origin, Settings, TransportKind};
-use pdbp::{Builder, Event, Launch, Message, Node, Part, PartKind, RecvError, Target};
+use pdbp::{Builder, Event, Launch, Message, Node, Part, PartKind, RecvError, SendError, Target};
 
 use super::Failed;
 
@@ -283,7 +283,7 @@ fn echo(part: &Part) -> Result<(), Failed> {
         if message.is_command() && message.command() == NO_MORE_PINGS {
             break;
         }
-        part.send(message.source(), &message)?;
+        send_back(part, message.source(), &message)?;
     }
     let wait = part.node().settings().timeout;
     let (mut received, mut all) = (0, None);
@@ -299,11 +299,21 @@ fn echo(part: &Part) -> Result<(), Failed> {
         if let Some((sent, source)) = all
             && received >= sent
         {
-            part.send(source, &[])?;
+            send_back(part, source, &[])?;
             part.flush();
             return Ok(());
         }
     }
+}
+
+/// Answers. Parts stay as long as their nodes measure.
+fn send_back(part: &Part, to: Target, message: &[u8]) -> Result<(), Failed> {
+    part.send(to, message).map_err(|error| match error {
+        SendError::NoSuchPart(gone) => {
+            format!("{} has ended before all was measured; it says why", gone.node()).into()
+        }
+        error => error.into(),
+    })
 }
 
 /// Reads every byte, as a program that uses them would.
@@ -336,5 +346,21 @@ mod tests {
         assert_eq!([at(0), at(500), at(990), at(1000)], [1, 100, 198, 200]);
         assert_eq!(percentile(&[], 500), Duration::ZERO);
         assert_eq!(percentile(&sorted[..1], 990), Duration::from_micros(1));
+    }
+
+    #[test]
+    fn a_node_that_has_ended_is_named_and_not_its_part() {
+        let cluster = pdbp::Cluster::local(2).unwrap();
+        let [first, part] = [0, 1].map(|n| cluster.node(n).unwrap().register("ping", PartKind::Cpu).unwrap());
+        let to = part.find("ping@node0", Duration::from_secs(60)).unwrap();
+        drop(first);
+        let began = Instant::now();
+        // Until its node knows.
+        while send_back(&part, to, &[]).is_ok() {
+            assert!(began.elapsed() < Duration::from_secs(60), "the part stays");
+            part.flush();
+        }
+        let error = send_back(&part, to, &[]).unwrap_err().to_string();
+        assert!(error.starts_with("node0 has ended"), "{error}");
     }
 }

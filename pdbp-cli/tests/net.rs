@@ -116,9 +116,8 @@ fn a_process_that_is_killed_ends_the_others() {
     drop(joined.pop());
     for (output, is_first) in [(founder.output(), true), (joined.remove(0).output(), false)] {
         let said = String::from_utf8(output.stderr).unwrap();
-        // The other one may hear first that the founder's part is gone, because the founder has ended already.
-        let is_told =
-            said.contains(" has failed") || !is_first && said.contains("part1@node0 does not exist");
+        // The other one may hear first that the founder has ended already.
+        let is_told = said.contains(" has failed") || !is_first && said.contains("node0 has ended before");
         assert!(!output.status.success() && is_told, "{said}");
     }
 }
