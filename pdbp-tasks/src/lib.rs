@@ -110,7 +110,7 @@
 //! | a task that needs what nobody offers | fails after half a minute ([`Limits::offer_wait`]) as [`TaskError::NoOffer`], which lists what is offered; `pdbp-tasks serve` waits for an offer |
 //! | a task above its limit | [`Scope::is_unwanted`] returns true; if it has not ended 5 s later, the attempt fails, its processor is given nothing more until it ends, `status` and [`Tasks::troubles`] name it, and another thread takes the processor's place, once |
 //! | a client that keeps asking without reading the answers | is refused, and named, when 64 MiB wait for it; an honest one asks again through another part |
-//! | messages to the pool that never end | are bounded together ([`Limits::unfinished_bytes`], half of the machine's memory by default); above that the node with the most bytes in several of them is refused, and its processes and clients are told why |
+//! | messages to the pool that never end | are bounded together ([`Limits::unfinished_bytes`], half of the machine's memory by default); above that the node with the most bytes is refused if they are in several of them, and its processes and clients are told why |
 //! | results of [`Job::each`] that nobody reads, above 1 GiB ([`Limits::unread_bytes`]) | stop the hand-out instead of filling memory: tasks of such a job wait until they are read, and [`Tasks::troubles`] names it; other jobs go on, and so do tasks that the client waits for by [`Job::wait`] |
 //! | the same in a pool that is served | they lie in the journal; without one, in an unnamed file in the folder for such files (`net::Serving::journal`) |
 //! | more jobs than [`Limits::jobs`], finished ones included | are refused: `forget` makes room |

@@ -110,8 +110,8 @@ impl<'a> Peers<'a> {
         }
     }
 
-    /// Refuses the node with the most bytes of partial messages, of those that have several: a node may attach any number of parts, and a message
-    /// of any allowed length is no reason by itself.
+    /// Refuses the node with the most bytes of partial messages, if it has several: a node may attach any number of parts, but a message of any
+    /// allowed length is no reason by itself, nor to refuse others.
     fn refuse_longest(&mut self) -> Received {
         let mut nodes = HashMap::<u16, (usize, Vec<Processor>)>::new();
         for (processor, peer) in self.map.iter().filter(|(_, peer)| peer.kept() > 0) {
@@ -119,9 +119,10 @@ impl<'a> Peers<'a> {
             *bytes += peer.kept();
             parts.push(*processor);
         }
-        let several = nodes.into_iter().filter(|(_, (_, parts))| parts.len() > 1);
-        let longest = several.max_by_key(|(node, (bytes, _))| (*bytes, *node));
-        let Some((node, (bytes, refused))) = longest else { return Received::Nothing };
+        let longest = nodes.into_iter().max_by_key(|(node, (bytes, _))| (*bytes, *node));
+        let Some((node, (bytes, refused))) = longest.filter(|(_, (_, parts))| parts.len() > 1) else {
+            return Received::Nothing;
+        };
         let why = format!(
             "{} unfinished messages of node{node} have {bytes} bytes, the most of all nodes, which may have {} together \
              (`Limits::unfinished_bytes`); write long results as `Large`, and send fewer or smaller messages at a time",
@@ -389,5 +390,30 @@ mod tests {
             let received = peers.receive(&part.recv_timeout(SOON).unwrap(), |_| false);
             assert!(matches!(received, Received::Nothing));
         }
+    }
+
+    /// As the only one with several messages, it was.
+    #[test]
+    fn a_node_with_two_short_messages_is_not_refused_for_the_long_one_of_another() {
+        let cluster = Builder::new().nodes(3).start().unwrap();
+        let [pool, short, long] = cluster.nodes() else { panic!("three nodes") };
+        let part = pool.register("pool", PartKind::Cpu).unwrap();
+        let mut peers = Peers::new(&part, 600 << 10);
+        let mut receives = |from: &Part| {
+            from.send(part.id(), &[&[1][..], &[7; 1024]].concat()).unwrap();
+            from.flush();
+            peers.receive(&part.recv_timeout(SOON).unwrap(), |_| false)
+        };
+        let [first, second, long] = [short, short, long].map(|node| node.attach().unwrap());
+        for from in [&first, &second].into_iter().chain(std::iter::repeat_n(&long, 1000)) {
+            assert!(matches!(receives(from), Received::Nothing));
+        }
+        // Now both are as long.
+        let more = std::iter::repeat_n(&first, 1000).map(&mut receives);
+        let refused = more.filter_map(|received| match received {
+            Received::TooMuch(refused, _) => Some(refused.len()),
+            _ => None,
+        });
+        assert_eq!(refused.take(1).collect::<Vec<_>>(), [2]);
     }
 }

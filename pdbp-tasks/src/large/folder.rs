@@ -8,8 +8,8 @@
 //!
 //! A run reports with its result which values it has written. **They are synced and renamed before the record of the result is durable**, so a
 //! value that a result in the journal names exists. Values of other runs are named after their task until that is over, since a later pool may
-//! still take their results; then they are deleted. The journal therefore needs no records of them. Numbers carry the pool's term, so none is
-//! used twice.
+//! still take their results; then they are deleted. The journal therefore needs no records of them. (One that was renamed before a crash, and whose
+//! result never came to the journal, stays until its job is forgotten.) Numbers carry the pool's term, so none is used twice.
 //!
 //! Only a few numbers and the piece in transit are in memory.
 
