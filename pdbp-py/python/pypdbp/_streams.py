@@ -33,7 +33,7 @@ class Writer(io.RawIOBase):
         return True
 
     def write(self, data: Buffer, /) -> int:
-        """Writes all of the data, unlike other raw files."""
+        """Writes all of the data, unlike other raw files. After an exception (a timeout, Ctrl-C), some of it may be written."""
         self._check()
         return self._raw.write(data)
 
@@ -129,7 +129,8 @@ class Reader(io.RawIOBase):
         return self._raw.readinto(room)
 
     def readinto_all(self, room: Buffer, /) -> int:
-        """Fills all of the room, or as much of it as the stream has."""
+        """Fills all of the room, or as much of it as the stream has. An exception (a timeout, Ctrl-C) loses how much was filled: to go on reading
+        after one, use ``readinto``."""
         self._check()
         return self._raw.readall_into(room)
 
