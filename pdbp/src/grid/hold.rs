@@ -83,7 +83,9 @@ impl Hold {
                 let is_there = |part: &Target| engine.has_part(*part) && !engine.has_failed(part.node());
                 pause.notified.retain(is_there);
                 pause.awaited.retain(is_there);
-                pause.is_ending |= pause.awaited.is_empty() && used <= free / 4;
+                // Nodes without room to be told that they may go on keep waiting if the others are to wait again.
+                let goes_on = pause.is_ending && used < free;
+                pause.is_ending = goes_on || (pause.awaited.is_empty() && used <= free / 4);
             }
         }
         let Some(pause) = &mut self.pause else { return false };
@@ -132,6 +134,67 @@ mod tests {
     use super::super::wire::Kind;
     use super::*;
     use crate::Cluster;
+
+    /// A node has no room to be told to go on, because a part there does not read. Others are told all the same, each time.
+    #[test]
+    fn a_node_that_cannot_be_told_to_go_on_keeps_no_other_from_being_told_to_pause() {
+        const SOON: Duration = Duration::from_secs(60);
+        let began = Instant::now();
+        let check = || {
+            assert!(began.elapsed() < 2 * SOON, "it is not told");
+            std::thread::yield_now();
+        };
+        let cluster = Cluster::builder().nodes(3).start().unwrap();
+        let [node, first, second] = [0, 1, 2].map(|n| cluster.node(n).unwrap());
+        let part = |name: &str| node.register_shared(name, PartKind::Communication).unwrap();
+        let [gate, proxy, filler] = ["gate", "proxy", "filler"].map(part);
+        let flows =
+            [&first, &second].map(|n| n.register_shared(flow::NAME, PartKind::Communication).unwrap());
+        let full = first.register_shared("full", PartKind::Cpu).unwrap();
+        let to_full = filler.find("full@node1", SOON).unwrap();
+        let mut line = Session::new("south", gate.id(), 1000, 1000).line;
+        let (mut hold, head) = (Hold::default(), Head { length: 1000, count: 1, ..Head::new(Kind::Data) });
+        let hear = |hold: &mut Hold, line: &Line, flow: &Part<Shared>| loop {
+            hold.advance(&gate, proxy.id(), line, 0);
+            gate.flush();
+            match flow.try_recv() {
+                Some(told) => return told.command(),
+                None => check(),
+            }
+        };
+        hold.put(&mut line, head, &[0; 1000]);
+        for flow in &flows {
+            assert_eq!(hear(&mut hold, &line, flow), command::STOP);
+            hold.confirm_stopped(flow.id());
+        }
+        let is_full = || {
+            let engine = node.shared.engine();
+            engine.send_row(first.id()).is_some_and(|row| row.space.used() == row.space.size())
+        };
+        while !is_full() {
+            // Each takes a block.
+            let _ = filler.try_send(to_full, &[0; 100_000]);
+            check();
+        }
+        for _ in 0..3 {
+            hold.take(&mut line).unwrap();
+            assert_eq!(hear(&mut hold, &line, &flows[1]), command::GO);
+            hold.put(&mut line, head, &[0; 1000]);
+            assert_eq!(hear(&mut hold, &line, &flows[1]), command::STOP);
+            hold.confirm_stopped(flows[1].id());
+        }
+        hold.take(&mut line).unwrap();
+        assert!(flows[0].try_recv().is_none(), "it has been told without room");
+        while is_full() {
+            drop(full.try_recv());
+            filler.flush();
+            check();
+        }
+        for flow in &flows {
+            assert_eq!(hear(&mut hold, &line, flow), command::GO);
+        }
+        assert!(hold.pause.is_none());
+    }
 
     /// A node that joins in the place of one that was told knows nothing of that.
     #[test]
