@@ -13,6 +13,7 @@
 //! * [`round_trip`] — both ends on one thread, for timing and counting single packets.
 //! * [`slate`] — calls of a group in shared memory, both members on one thread, for counting instructions.
 //! * [`report`] — tables in the style of the OSU benchmarks, CSV, plots.
+//! * [`arguments`] — bounds of the programs' options, and how programs end.
 //!
 //! With the feature `mpi` there is also the module `mpi`: the same traffic between the ranks of an MPI job, and with `desk` the
 //! module `grpc`: calls and streams by tonic.
@@ -25,6 +26,7 @@
 //! the same way, and is run in turn with the others within each repetition, so that a noisy moment of the machine hits all alike. Sums and counts
 //! of arrivals are checked against what was sent; if a peer loses, repeats or alters a byte, the program ends and names it.
 
+pub mod arguments;
 pub mod exchange;
 pub mod experiment;
 pub mod fabric;

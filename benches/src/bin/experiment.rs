@@ -8,9 +8,11 @@ use std::error::Error;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use pdbp_benches::arguments::{at_least, between, cannot, create, exit};
 use pdbp_benches::experiment::{Length, Plan, Point};
 use pdbp_benches::peers::Peer;
 use pdbp_benches::report;
@@ -51,40 +53,43 @@ struct Arguments {
     #[arg(long)]
     plot: Option<PathBuf>,
     /// Packets per channel, instead of what the benchmark found best
-    #[arg(long)]
+    #[arg(long, value_parser = at_least::<usize>(1))]
     channel_packets: Option<usize>,
-    /// Bytes per ring, instead of what the benchmark found best
+    /// Bytes per ring, instead of what the benchmark found best; a ring has room for four packets at least
     #[arg(long)]
     ring_bytes: Option<usize>,
-    /// Bytes of a PDBP block's body, instead of what the benchmark found best
-    #[arg(long)]
+    /// Bytes of a PDBP block's body, instead of what the benchmark found best; more if a packet needs it
+    #[arg(long, value_parser = between::<usize>(256, 1 << 30))]
     block_bytes: Option<usize>,
     /// Bytes at which the runtime of PDBP sends off a block of short messages, instead of its default
-    #[arg(long)]
+    #[arg(long, value_parser = at_least::<usize>(256))]
     pack_bytes: Option<usize>,
     /// Blocks that a row of PDBP may have, instead of what the benchmark found best
-    #[arg(long)]
+    #[arg(long, value_parser = between::<u32>(1, 1 << 20))]
     blocks_per_peer: Option<u32>,
     /// Bytes that a gathering ring publishes together, instead of what the benchmark found best
     #[arg(long)]
     commit_bytes: Option<usize>,
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let arguments = Arguments::parse();
-    let (patterns, plan) = check(&arguments)?;
-    let mut csv = arguments.csv.as_ref().map(File::create).transpose()?;
+fn main() -> ExitCode {
+    exit(run(&Arguments::parse()))
+}
+
+fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    let (patterns, plan) = check(arguments)?;
+    let mut csv = arguments.csv.as_deref().map(create).transpose()?;
     if let Some(file) = &mut csv {
         file.write_all(report::CSV_HEADER.as_bytes())?;
     }
     if let Some(folder) = &arguments.plot {
-        fs::create_dir_all(folder)?;
+        fs::create_dir_all(folder).map_err(|error| cannot("create", folder, &error))?;
     }
     for pattern in patterns {
         let peers = if plan.peers.is_empty() { Peer::usual(pattern) } else { plan.peers.clone() };
         let plan = Plan { peers, ..plan.clone() };
         for &nodes in &arguments.nodes {
-            let points = series(&arguments, &plan, pattern, nodes, csv.as_mut())?;
+            let points = series(arguments, &plan, pattern, nodes, csv.as_mut())?;
             if let Some(folder) = &arguments.plot {
                 eprintln!("plotted {}", report::plot(folder, &points)?.display());
             }

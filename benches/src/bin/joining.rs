@@ -13,12 +13,13 @@ use std::collections::HashSet;
 use std::error::Error;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 use pdbp::{Builder, Cluster, Event};
+use pdbp_benches::arguments::{at_least, between, exit};
 
 const SOON: Duration = Duration::from_secs(60);
 /// Between two checks for events: the error of a time.
@@ -28,10 +29,10 @@ const LOOK: Duration = Duration::from_micros(500);
 #[command(about = "How long it takes until a process that joins is known to all")]
 struct Arguments {
     /// Members, with the one that joins.
-    #[arg(long, default_value_t = 16)]
+    #[arg(long, default_value_t = 16, value_parser = between::<u16>(2, u16::MAX.into()))]
     nodes: u16,
     /// How often one joins.
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 20, value_parser = at_least::<usize>(1))]
     times: usize,
     /// Milliseconds of leases; 0: there are none.
     #[arg(long, default_value_t = 0)]
@@ -51,12 +52,12 @@ enum Said {
     Up(f64),
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    match &arguments.join {
+    exit(match &arguments.join {
         Some(join) => member(join, &arguments),
         None => measure(&arguments),
-    }
+    })
 }
 
 /// Seconds, the same in all processes of the host.

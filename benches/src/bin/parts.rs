@@ -9,6 +9,7 @@
 //! receiving part. Both take turns; medians count. Each message's number is checked: those of one part arrive in order, and none is missing.
 
 use std::error::Error;
+use std::process::ExitCode;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -17,27 +18,33 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use pdbp::{Cluster, Node, Part, PartKind, SendError, Target};
+use pdbp_benches::arguments::{at_least, between, exit};
+
+/// Room for parts of a node besides those that send.
+const OTHERS: u64 = 16;
+/// The setting `local_parts` is at most 16,384.
+const MOST_PARTS: u64 = 16_384 - OTHERS;
 
 #[derive(Parser)]
 #[command(about = "Messages a second that a node with many sending parts receives, against channels")]
 struct Arguments {
     /// Parts at each node.
-    #[arg(long, value_delimiter = ',', default_values_t = [1, 4, 16, 64, 200, 1000])]
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 4, 16, 64, 200, 1000], value_parser = between::<usize>(1, MOST_PARTS))]
     parts: Vec<usize>,
     /// Nodes.
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 2, value_parser = between::<u16>(1, u16::MAX.into()))]
     nodes: u16,
     /// Bytes of a message, at least 8.
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 64, value_parser = at_least::<usize>(8))]
     bytes: usize,
     /// Messages that a part sends in a row.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = at_least::<usize>(1))]
     burst: usize,
     /// Runs of each point.
-    #[arg(long, default_value_t = 7)]
+    #[arg(long, default_value_t = 7, value_parser = at_least::<usize>(1))]
     runs: usize,
     /// Milliseconds of a run.
-    #[arg(long, default_value_t = 300)]
+    #[arg(long, default_value_t = 300, value_parser = at_least::<u64>(1))]
     run_ms: u64,
 }
 
@@ -62,10 +69,10 @@ struct Pdbp(Vec<(Part, Target)>);
 
 impl Pdbp {
     fn cluster(nodes: u16, parts: usize) -> Result<Vec<Node>> {
-        let most = u16::try_from(parts + 16)?;
+        let most = u16::try_from(parts + OTHERS as usize)?;
         let builder = Cluster::builder()
             .nodes(nodes)
-            .parts(usize::from(nodes * most))
+            .parts(usize::from(nodes) * usize::from(most))
             .local_parts(most)
             .private_pipes(most);
         Ok(builder.start()?.into_nodes())
@@ -209,11 +216,11 @@ fn median(runs: &mut [f64]) -> f64 {
     runs[runs.len() / 2]
 }
 
-fn main() -> std::result::Result<(), Box<dyn Error>> {
-    let arguments = Arguments::parse();
-    if arguments.bytes < 8 {
-        return Err(format!("--bytes is {}: a message has at least 8", arguments.bytes).into());
-    }
+fn main() -> ExitCode {
+    exit(compare(&Arguments::parse()))
+}
+
+fn compare(arguments: &Arguments) -> std::result::Result<(), Box<dyn Error>> {
     println!(
         "{} nodes, messages of {} bytes, {} in a row; million messages a second and node",
         arguments.nodes, arguments.bytes, arguments.burst
@@ -221,17 +228,17 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
     println!("{:>6} {:>9} {:>9} {:>13}", "parts", "pdbp", "channels", "pdbp/channels");
     for &parts in &arguments.parts {
         let (mut pdbp, mut channels) = (Vec::new(), Vec::new());
-        for _ in 0..arguments.runs.max(1) {
+        for _ in 0..arguments.runs {
             pdbp.push(
                 run::<Pdbp>(
                     Pdbp::cluster(arguments.nodes, parts).map_err(|e| e.to_string())?,
                     parts,
-                    &arguments,
+                    arguments,
                 )
                 .map_err(|e| e.to_string())?,
             );
             channels.push(
-                run::<Channels>(Channels::all(arguments.nodes, parts), parts, &arguments)
+                run::<Channels>(Channels::all(arguments.nodes, parts), parts, arguments)
                     .map_err(|e| e.to_string())?,
             );
         }

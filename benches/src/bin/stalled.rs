@@ -16,13 +16,14 @@
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use pdbp::{Builder, Cluster, Framing, Part, PartKind, SendError, Shared, Target};
+use pdbp_benches::arguments::{at_least, exit};
 use rustix::time::{ClockId, clock_gettime};
 
 const SOON: Duration = Duration::from_secs(60);
@@ -39,16 +40,16 @@ const CASES: [&str; 4] = ["is sent nothing", "does not read", "is stopped", "rea
 #[command(about = "What one stalled peer of eight costs the others")]
 struct Arguments {
     /// Rounds of each case.
-    #[arg(long, default_value_t = 7)]
+    #[arg(long, default_value_t = 7, value_parser = at_least::<usize>(1))]
     rounds: usize,
     /// Milliseconds of a round.
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value_t = 1000, value_parser = at_least::<u64>(1))]
     round_ms: u64,
     /// A thread for each peer, which waits for it.
     #[arg(long)]
     threads: bool,
     /// Seconds of sending while the eighth does not read, and as many while it is stopped, for the resident memory.
-    #[arg(long, conflicts_with = "threads")]
+    #[arg(long, conflicts_with = "threads", value_parser = at_least::<u64>(1))]
     memory: Option<u64>,
     /// By SOAP, and not in frames.
     #[arg(long)]
@@ -102,12 +103,12 @@ fn piece(pieces: &mut Pieces, number: u64) -> &mut [u8] {
     &mut pieces[place]
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    match &arguments.join {
+    exit(match &arguments.join {
         Some(join) => peer(join, &arguments),
         None => measure(&arguments),
-    }
+    })
 }
 
 /// Reads what comes, and answers what asks for it. Its input says how many microseconds it waits before each piece; `MAX`: for another word.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use pdbp_plots::{Axis, Plot, Scale, Series, Shape};
 
+use crate::arguments::cannot;
 use crate::experiment::{Outcome, Point};
 
 /// An SVG of lines over packet sizes, both axes logarithmic; `y` is what is measured, and its unit. Series without points are left out.
@@ -30,7 +31,7 @@ pub fn plot(folder: &Path, points: &[Point]) -> Result<PathBuf, Box<dyn Error>> 
     });
     let svg = over_sizes(&format!("{pattern}, {nodes} nodes: payload per node"), "MB/s", series);
     let path = folder.join(format!("{}-{nodes}-nodes.svg", pattern.file_name()));
-    fs::write(&path, svg)?;
+    fs::write(&path, svg).map_err(|error| cannot("write", &path, &error))?;
     Ok(path)
 }
 

@@ -14,6 +14,7 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::ExitCode;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -24,6 +25,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use pdbp::{Cluster, PartKind};
+use pdbp_benches::arguments::{at_least, exit};
 use pdbp_benches::grpc::{Client, Setting, runtime};
 use tokio::runtime::Runtime;
 
@@ -31,10 +33,10 @@ use tokio::runtime::Runtime;
 #[command(about = "Calls at the desk beside gRPC and HTTP of others")]
 struct Arguments {
     /// Calls of a round.
-    #[arg(long, default_value_t = 500)]
+    #[arg(long, default_value_t = 500, value_parser = at_least::<usize>(1))]
     calls: usize,
     /// Rounds of each column.
-    #[arg(long, default_value_t = 31)]
+    #[arg(long, default_value_t = 31, value_parser = at_least::<usize>(1))]
     rounds: usize,
     /// Bytes of a message.
     #[arg(long, default_value_t = 64)]
@@ -51,8 +53,11 @@ type Ask<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
 const NAME: &str = "worker@node1";
 const OF: &str = "xmlns=\"urn:pdbp:desk\"";
 
-fn main() -> Result<()> {
-    let Arguments { calls, rounds, bytes, receive } = Arguments::parse();
+fn main() -> ExitCode {
+    exit(compare(Arguments::parse()))
+}
+
+fn compare(Arguments { calls, rounds, bytes, receive }: Arguments) -> Result<()> {
     let cluster = Cluster::builder().nodes(2).desk("127.0.0.1:0".to_owned()).start()?;
     let desk = cluster.node(0)?.desk().ok_or("there is no desk")?.address();
     let worker = cluster.node(1)?.register_shared("worker", PartKind::Cpu)?;

@@ -20,6 +20,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use clap::Parser;
+use pdbp_benches::arguments::exit;
 use pdbp_cuda::device::Cuda;
 
 use arguments::{Arguments, What};
@@ -38,13 +39,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match measure(&device, &arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("error: {e}");
-            ExitCode::FAILURE
-        }
-    }
+    exit(measure(&device, &arguments))
 }
 
 fn measure(device: &Cuda, arguments: &Arguments) -> Result<(), Box<dyn Error>> {

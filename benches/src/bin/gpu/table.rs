@@ -6,6 +6,8 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
 
+use pdbp_benches::arguments::create;
+
 use crate::runs::Runs;
 
 const CSV_HEADER: &str = "table,bytes,column,median,lowest,highest\n";
@@ -39,8 +41,6 @@ pub(crate) struct Output {
 
 impl Output {
     pub(crate) fn new(csv: Option<&Path>) -> Result<Self, Box<dyn Error>> {
-        let create =
-            |path: &Path| File::create(path).map_err(|e| format!("cannot create `{}`: {e}", path.display()));
         let mut csv = csv.map(create).transpose()?;
         csv.as_mut().map_or(Ok(()), |file| file.write_all(CSV_HEADER.as_bytes()))?;
         Ok(Self { csv })

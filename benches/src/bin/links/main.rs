@@ -15,10 +15,12 @@ mod grpc;
 mod web;
 
 use std::error::Error;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use pdbp::Framing;
+use pdbp_benches::arguments::{at_least, exit};
 use pdbp_benches::grpc::Setting;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -26,13 +28,13 @@ use rustix::time::{ClockId, clock_gettime};
 #[command(about = "Links over sockets beside raw TCP, hyper and tonic")]
 struct Arguments {
     /// Rounds of each column.
-    #[arg(long, default_value_t = 7)]
+    #[arg(long, default_value_t = 7, value_parser = at_least::<usize>(1))]
     rounds: usize,
     /// MiB of a stream.
-    #[arg(long, default_value_t = 256)]
+    #[arg(long, default_value_t = 256, value_parser = at_least::<usize>(1))]
     mib: usize,
     /// Messages, and round trips a hundred times fewer.
-    #[arg(long, default_value_t = 200_000)]
+    #[arg(long, default_value_t = 200_000, value_parser = at_least::<usize>(100))]
     messages: usize,
     /// Only columns whose name has one of these in it.
     #[arg(long, value_delimiter = ',')]
@@ -118,10 +120,20 @@ const COLUMNS: [(&str, New); 9] = [
     ("tonic stream, as it is", || Ok(Box::new(grpc::Streams::new(Setting::Plain)?))),
 ];
 
-fn main() -> Result<()> {
-    let Arguments { rounds, mib, messages, only } = Arguments::parse();
+fn main() -> ExitCode {
+    exit(compare(Arguments::parse()))
+}
+
+fn compare(Arguments { rounds, mib, messages, only }: Arguments) -> Result<()> {
     let (pieces, trips, bytes) = (mib << 20 >> 16, messages / 100, noise());
     let chosen = |name: &str| only.is_empty() || only.iter().any(|part| name.contains(part.as_str()));
+    if let Some(part) = only.iter().find(|part| !COLUMNS.iter().any(|(name, _)| name.contains(part.as_str())))
+    {
+        let names = COLUMNS.map(|(name, _)| format!("\"{name}\"")).join(", ");
+        return Err(
+            format!("--only \"{part}\": no column has that in its name; the columns are {names}").into()
+        );
+    }
     let mut peers = Vec::new();
     for (name, new) in COLUMNS {
         if chosen(name) {

@@ -28,6 +28,7 @@ use std::process::ExitCode;
 use arguments::{Arguments, Part, Task};
 use jobs::Jobs;
 use output::Output;
+use pdbp_benches::arguments::exit;
 
 fn main() -> ExitCode {
     let task = match arguments::read() {
@@ -46,13 +47,7 @@ fn main() -> ExitCode {
             }
             _ => worker::run(&task, part),
         },
-        None => match drive(&task) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("error: {error}");
-                ExitCode::FAILURE
-            }
-        },
+        None => exit(drive(&task)),
     }
 }
 

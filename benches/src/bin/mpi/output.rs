@@ -5,6 +5,8 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use pdbp_benches::arguments::{cannot, create};
+
 use crate::arguments::Common;
 
 /// Standard output, and the files that the command line names.
@@ -16,10 +18,9 @@ pub(crate) struct Output {
 impl Output {
     /// Creates file and folder.
     pub(crate) fn create(common: &Common) -> Result<Self, String> {
-        let at = |path: &PathBuf, error: io::Error| format!("cannot create `{}`: {error}", path.display());
-        let csv = common.csv.as_ref().map(|path| File::create(path).map_err(|e| at(path, e))).transpose()?;
+        let csv = common.csv.as_deref().map(create).transpose()?;
         if let Some(folder) = &common.plots {
-            fs::create_dir_all(folder).map_err(|error| at(folder, error))?;
+            fs::create_dir_all(folder).map_err(|error| cannot("create", folder, &error))?;
         }
         Ok(Self { csv, plots: common.plots.clone() })
     }
@@ -40,7 +41,7 @@ impl Output {
     pub(crate) fn plot(&mut self, name: &str, svg: &str) -> Result<(), Box<dyn Error>> {
         if let Some(folder) = &self.plots {
             let path = folder.join(format!("{name}.svg"));
-            fs::write(&path, svg)?;
+            fs::write(&path, svg).map_err(|error| cannot("write", &path, &error))?;
             eprintln!("plotted {}", path.display());
         }
         Ok(())
