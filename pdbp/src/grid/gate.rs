@@ -18,7 +18,7 @@ use super::trunk::{Domain, Receiver};
 use super::wire::{Head, Kind};
 use crate::config::Settings;
 use crate::error::StartError;
-use crate::node::{Node, NodeEngine};
+use crate::node::{Node, NodeEngine, interruptible};
 use crate::part::{Message, Part, Shared, Target};
 
 /// Interval between checks of which gateways are connected.
@@ -35,12 +35,19 @@ pub(super) fn run(common: &Arc<Common>, mut open: impl FnMut(&Arc<Common>) -> Op
     while let Some(gate) = open(common) {
         let here = Arc::downgrade(&gate.domain.node.shared);
         common.domains().push(Weak::clone(&here));
-        carry(common, gate);
+        unless_late(common, || carry(common, gate));
         common.domains().retain(|domain| !domain.ptr_eq(&here));
         if common.is_over() {
             return;
         }
     }
+}
+
+/// Does the work of a gateway's thread. Once the gateway must end, its cluster gets only [`LINGER`] more to register parts.
+pub(super) fn unless_late<R>(common: &Arc<Common>, work: impl FnOnce() -> R) -> R {
+    let (common, mut since) = (Arc::clone(common), None);
+    let is_late = move || common.is_over() && since.get_or_insert_with(Instant::now).elapsed() >= LINGER;
+    interruptible(is_late, work)
 }
 
 /// The gate's own parts, which wake it.
@@ -117,7 +124,8 @@ fn receive(common: &Arc<Common>, gate: &Arc<Mutex<Gate>>) -> std::io::Result<Rec
     let (common, taker) = (Arc::clone(common), Arc::clone(gate));
     let mut gate = lock(gate);
     let rounds = Arc::clone(&gate.rounds);
-    gate.domain.receive(rounds, move |frames| {
+    let here = Arc::clone(&common);
+    gate.domain.receive(&here, rounds, move |frames| {
         let mut gate = lock(&taker);
         frames.for_each(|frame| gate.receive(&common, frame));
         gate.turn();

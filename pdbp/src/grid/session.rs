@@ -18,14 +18,15 @@ use super::proxy::{Bytes, Delivery, Forwarded, Proxy, messages};
 use super::questions::{Answer, Question};
 use super::wire::{Head, Kind, MORE};
 use super::{PROXY, gate_of};
+use crate::error::RegisterError;
 use crate::node::Node;
 use crate::part::{Message, Part, Shared, Target};
 
 /// How long a gateway waits for its cluster to register one part; all trunks wait meanwhile. If that fails, what has arrived for
 /// the part goes back, so this is longer than a busy machine keeps a cluster from answering.
-const PLACE: Duration = Duration::from_secs(10);
-/// How long after such a failure it registers no other.
-const REST: Duration = Duration::from_secs(2);
+const PLACE: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 10 });
+/// How long after such a failure it registers no other. Tests do not depend on either.
+const REST: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 2 });
 
 /// A session with a gateway of another cluster; it ends when either of them does.
 pub(super) struct Session {
@@ -394,7 +395,8 @@ fn register(node: &Node, name: &str, asks_at: &mut Option<Instant>) -> Result<Pa
     let patience = node.settings().timeout.min(PLACE);
     let part = Part::register_within(node, name, PartKind::Communication, patience);
     part.map(Part::flushed_by_owner).map_err(|error| {
-        *asks_at = (began.elapsed() >= patience).then(|| Instant::now() + REST);
+        let is_late = began.elapsed() >= patience || matches!(error, RegisterError::Interrupted);
+        *asks_at = is_late.then(|| Instant::now() + REST);
         format!("the gateway cannot register a stand-in for a part of another cluster: {error}; raise `local_parts` or `private_pipes`")
     })
 }

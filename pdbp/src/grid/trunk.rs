@@ -172,12 +172,14 @@ impl Domain {
     /// Starts the receiving thread: it calls `take` with received frames, and adds one to `rounds` when none is left.
     pub(super) fn receive(
         &mut self,
+        common: &Arc<Common>,
         rounds: Arc<AtomicU64>,
         mut take: impl FnMut(&mut dyn Iterator<Item = Message<Shared>>) + Send + 'static,
     ) -> std::io::Result<Receiver> {
-        let (stop, part) = (Arc::new(AtomicBool::new(false)), self.receiver.take());
+        let (stop, part, common) =
+            (Arc::new(AtomicBool::new(false)), self.receiver.take(), Arc::clone(common));
         let stops = Arc::clone(&stop);
-        let thread = std::thread::Builder::new().name("pdbp-trunk".to_owned()).spawn(move || {
+        let receive = move || {
             let Some(part) = part else { return };
             while !stops.load(Ordering::Relaxed) {
                 let is_empty = Cell::new(true);
@@ -187,7 +189,7 @@ impl Domain {
                         let next = || part.try_recv().or_else(|| (is_empty.set(true), None).1);
                         take(&mut std::iter::once(first).chain(std::iter::from_fn(next)).take(FRAMES));
                     }
-                    Err(RecvError::Timeout(_)) => {}
+                    Err(RecvError::Timeout(_) | RecvError::Interrupted) => {}
                     // The other gateway is gone; wait until this one is told to stop.
                     Err(_) => std::thread::sleep(NAP),
                 }
@@ -196,7 +198,9 @@ impl Domain {
                     rounds.fetch_add(1, Ordering::Release);
                 }
             }
-        })?;
+        };
+        let thread = std::thread::Builder::new().name("pdbp-trunk".to_owned());
+        let thread = thread.spawn(move || gate::unless_late(&common, receive))?;
         Ok(Receiver { stop, thread: Some(thread) })
     }
 }
