@@ -7,7 +7,6 @@
 //!
 //! ```text
 //!  gate of node 0 ──Command 4: part──▶ poll of node i: its parts look before they send
-//!        ◀─────────Command 6: part─── poll of node i: nothing for that part leaves any more
 //!  gate of node 0 ──Command 5: part──▶ poll of node i: they go on
 //! ```
 //!
@@ -30,8 +29,8 @@ use crate::part::{self, Part, Target};
 /// Name of the part that receives the gateway's commands. Programs must not use it.
 pub(crate) const NAME: &str = "pdbp.flow";
 
-/// Replies that may wait about parts that this node does not know: those of a gateway that is just registering or freeing them.
-const UNKNOWN: usize = 1024;
+/// Replies that may wait for room.
+const ANSWERS: usize = 1024;
 /// Parts that may be stopped before those are forgotten that this node does not know.
 const STOPPED: usize = 16_384;
 
@@ -39,7 +38,7 @@ const STOPPED: usize = 16_384;
 pub(crate) struct Flow {
     part: PartId,
     pipe: PipeId,
-    /// Whether any reply is to be sent. Only a hint, set under the lock of `state`.
+    /// Whether any reply waits for room. Only a hint, set under the lock of `state`.
     wanted: AtomicBool,
     state: Mutex<State>,
 }
@@ -48,8 +47,8 @@ pub(crate) struct Flow {
 struct State {
     /// Parts that nothing may be sent to, and whether this node has known them: it may hear of them later.
     stopped: BTreeMap<Target, bool>,
-    /// Replies by the parts that they are about, with their command numbers and destinations.
-    answers: BTreeMap<Target, (u16, PartId)>,
+    /// Parts without a name that have gone, and the gateways that have asked for them.
+    gone: BTreeMap<Target, PartId>,
 }
 
 impl Flow {
@@ -114,8 +113,8 @@ impl Flow {
                 };
                 if train.command() == command::EXISTS {
                     let has_gone = part.node() == engine.config().node && !engine.has_part(part);
-                    if has_gone && state.answers.len() < UNKNOWN {
-                        state.answers.insert(part, (command::GONE, gate));
+                    if has_gone && state.gone.len() < ANSWERS {
+                        state.gone.insert(part, gate);
                     }
                     continue;
                 }
@@ -125,10 +124,6 @@ impl Flow {
                 }
                 match train.command() {
                     command::STOP => {
-                        let is_known = engine.has_part(part);
-                        if !is_known && state.answers.len() >= UNKNOWN {
-                            continue;
-                        }
                         // Entries left by a gateway that has gone without a farewell.
                         state.stopped.retain(|part, was_known| {
                             let is_known = engine.has_part(*part);
@@ -139,9 +134,8 @@ impl Flow {
                         if state.stopped.len() >= STOPPED {
                             state.stopped.retain(|_, is_known| *is_known);
                         }
-                        state.stopped.insert(part, is_known);
+                        state.stopped.insert(part, engine.has_part(part));
                         shared.require_target_checks();
-                        state.answers.insert(part, (command::STOPPED, gate));
                     }
                     command::GO => {
                         state.stopped.remove(&part);
@@ -156,26 +150,22 @@ impl Flow {
         }
         pipe.forget_notices();
         let mut blocks = 0;
-        while let Some(answer) = state.answers.first_entry() {
-            match self.answer(engine, *answer.get(), *answer.key()) {
+        while let Some(gone) = state.gone.first_entry() {
+            match self.answer(engine, *gone.get(), *gone.key()) {
                 Err(OpenError::WouldBlock) => break,
-                // A part that has gone needs no reply.
+                // A gateway that has gone needs no reply.
                 sent => blocks += u32::from(sent.is_ok()),
             }
-            answer.remove();
+            gone.remove();
         }
-        self.wanted.store(!state.answers.is_empty(), Ordering::Relaxed);
+        self.wanted.store(!state.gone.is_empty(), Ordering::Relaxed);
         blocks
     }
 
-    fn answer(
-        &self,
-        engine: &mut NodeEngine,
-        (number, gate): (u16, PartId),
-        part: Target,
-    ) -> Result<(), OpenError> {
+    /// Tells a gateway that a part has gone.
+    fn answer(&self, engine: &mut NodeEngine, gate: PartId, part: Target) -> Result<(), OpenError> {
         let mut block = engine.open(gate.node())?.into_urgent();
-        let route = Route::new(CduClass::Command, number, self.part, gate);
+        let route = Route::new(CduClass::Command, command::GONE, self.part, gate);
         // An empty block has room for eight bytes.
         let _ = block.push(route, &part.to_bits().to_le_bytes());
         engine.submit(block);
@@ -218,17 +208,17 @@ mod tests {
         let to = part.find(&format!("{NAME}@node0"), Duration::from_secs(60)).unwrap();
         let began = Instant::now();
         for number in 0..20_000 {
-            let about = part.id().in_generation(number).to_bits();
-            while part.sender(to).no_wait().command(command::STOP).send(&about.to_le_bytes())
+            // There is no such part.
+            let about = to.in_generation(1 + number).to_bits();
+            while part.sender(to).no_wait().command(command::EXISTS).send(&about.to_le_bytes())
                 == Err(SendError::WouldBlock)
             {
                 assert!(began.elapsed() < Duration::from_secs(60), "it reads nothing");
                 std::thread::yield_now();
             }
         }
-        // The commands of a block are read before any is answered.
-        let waiting = flow.state().answers.len();
-        assert!(waiting <= UNKNOWN + 64, "{waiting} replies wait");
+        let waiting = flow.state().gone.len();
+        assert!(waiting <= ANSWERS, "{waiting} replies wait");
     }
 
     /// What is true of a node's parts may reach another node later than commands about them.
@@ -240,12 +230,15 @@ mod tests {
         let part = other.register("part", PartKind::Cpu).unwrap();
         let to = part.find(&format!("{NAME}@node0"), SOON).unwrap();
         let parts = [1, 2, 3].map(|number| part.id().in_generation(number));
+        let (flow, began) = (node.shared.flow.as_ref().unwrap(), Instant::now());
         for about in parts {
             part.sender(to).command(command::STOP).send(&about.to_bits().to_le_bytes()).unwrap();
-            let told = part.recv_timeout(SOON).unwrap();
-            assert_eq!((told.command(), &*told), (command::STOPPED, &about.to_bits().to_le_bytes()[..]));
+            while !flow.is_stopped(about) {
+                assert!(began.elapsed() < SOON, "it is not stopped");
+                std::thread::yield_now();
+            }
         }
-        assert!(parts.iter().all(|part| node.shared.flow.as_ref().unwrap().is_stopped(*part)));
+        assert!(parts.iter().all(|part| flow.is_stopped(*part)));
     }
 
     /// A gateway may have no room to say that senders may go on when the part has gone.
@@ -260,15 +253,18 @@ mod tests {
         let flow = gate.find(&format!("{NAME}@node0"), SOON).unwrap();
         assert_eq!(sender.find("proxy@node1", SOON).unwrap(), to);
         gate.sender(flow).command(command::STOP).send(&to.to_bits().to_le_bytes()).unwrap();
-        assert_eq!(gate.recv_timeout(SOON).unwrap().command(), command::STOPPED);
+        let (stopped, began) = (node.shared.flow.as_ref().unwrap(), Instant::now());
+        while !stopped.is_stopped(to) {
+            assert!(began.elapsed() < SOON, "it is not stopped");
+            std::thread::yield_now();
+        }
         assert_eq!(sender.try_send(to, b"x"), Err(SendError::WouldBlock));
         drop(proxy);
-        let began = Instant::now();
         while sender.try_send(to, b"x") != Err(SendError::NoSuchPart(to)) {
             assert!(began.elapsed() < SOON, "it stays");
             std::thread::yield_now();
         }
-        assert!(!node.shared.flow.as_ref().unwrap().is_stopped(to));
+        assert!(!stopped.is_stopped(to));
     }
 
     /// What a device sends leaves only when its target may be sent to, and no call but `wait` waits for that.

@@ -11,7 +11,8 @@ use crate::part::{Part, Shared, Target};
 ///
 /// **The rule.** A part may use at most as much of the gateway's space as is still free, so some is left however many parts do not
 /// read. What has come back from the part, and its senders have not read, counts as well. Beyond that its senders wait, until only a
-/// quarter is left. Frames that arrive before all nodes have confirmed are still taken.
+/// quarter is left. Frames that arrive before all nodes know that are still taken. No node confirms it: one that does not poll would
+/// keep the senders of all others waiting.
 #[derive(Default)]
 pub(super) struct Hold {
     frames: VecDeque<(Head, Vec<u8>)>,
@@ -24,8 +25,6 @@ pub(super) struct Hold {
 struct Pause {
     /// Nodes that have been told to pause.
     notified: BTreeSet<Target>,
-    /// Those notified that have not confirmed.
-    awaited: BTreeSet<Target>,
     /// Whether a node could not be told to pause: others that do not read have all blocks of its row.
     is_untold: bool,
     /// Whether nodes remain to be told to go on.
@@ -63,13 +62,6 @@ impl Hold {
         self.frames.iter().any(|(head, _)| head.origin == origin)
     }
 
-    /// Records a node's confirmation that nothing for the part leaves it any more.
-    pub(super) fn confirm_stopped(&mut self, node: Target) {
-        if let Some(pause) = &mut self.pause {
-            pause.awaited.remove(&node);
-        }
-    }
-
     /// Tells nodes what they do not know yet; `returned` bytes wait to go back to the part's senders. Returns whether there was
     /// anything to tell.
     pub(super) fn advance(&mut self, gate: &Part<Shared>, part: Target, line: &Line, returned: u64) -> bool {
@@ -82,10 +74,9 @@ impl Hold {
                 let engine = node.shared.engine();
                 let is_there = |part: &Target| engine.has_part(*part) && !engine.has_failed(part.node());
                 pause.notified.retain(is_there);
-                pause.awaited.retain(is_there);
                 // Nodes without room to be told that they may go on keep waiting if the others are to wait again.
                 let goes_on = pause.is_ending && used < free;
-                pause.is_ending = goes_on || (pause.awaited.is_empty() && used <= free / 4);
+                pause.is_ending = goes_on || used <= free / 4;
             }
         }
         let Some(pause) = &mut self.pause else { return false };
@@ -106,7 +97,6 @@ impl Hold {
             }
             if flow::tell(gate, to, command::STOP, &bits) {
                 pause.notified.insert(to);
-                pause.awaited.insert(to);
                 worked = true;
             } else {
                 is_untold = true;
@@ -135,7 +125,8 @@ mod tests {
     use super::*;
     use crate::Cluster;
 
-    /// A node has no room to be told to go on, because a part there does not read. Others are told all the same, each time.
+    /// A node has no room to be told to go on, because a part there does not read. Others are told all the same, each time, whether or not
+    /// a node has heard what it was told.
     #[test]
     fn a_node_that_cannot_be_told_to_go_on_keeps_no_other_from_being_told_to_pause() {
         const SOON: Duration = Duration::from_secs(60);
@@ -165,7 +156,6 @@ mod tests {
         hold.put(&mut line, head, &[0; 1000]);
         for flow in &flows {
             assert_eq!(hear(&mut hold, &line, flow), command::STOP);
-            hold.confirm_stopped(flow.id());
         }
         let is_full = || {
             let engine = node.shared.engine();
@@ -181,7 +171,6 @@ mod tests {
             assert_eq!(hear(&mut hold, &line, &flows[1]), command::GO);
             hold.put(&mut line, head, &[0; 1000]);
             assert_eq!(hear(&mut hold, &line, &flows[1]), command::STOP);
-            hold.confirm_stopped(flows[1].id());
         }
         hold.take(&mut line).unwrap();
         assert!(flows[0].try_recv().is_none(), "it has been told without room");
@@ -228,7 +217,6 @@ mod tests {
                 }
             };
             assert_eq!((told.command(), &*told), (command::STOP, &proxy.id().to_bits().to_le_bytes()[..]));
-            hold.confirm_stopped(flow.id());
         }
     }
 }

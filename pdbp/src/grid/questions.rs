@@ -162,11 +162,6 @@ impl Session {
             let kind = match (question.command(), about) {
                 (command::FIND, _) => Kind::Find,
                 (command::LIST, _) => Kind::List,
-                (command::STOPPED, Some(part)) => {
-                    let stopped = self.proxies.values_mut().filter(|proxy| proxy.part.id() == part);
-                    stopped.for_each(|proxy| proxy.hold.confirm_stopped(from));
-                    continue;
-                }
                 // A node speaks of its own parts.
                 (command::GONE, Some(part)) if part.node() == from.node() => {
                     self.announced.confirm_gone(part);

@@ -151,8 +151,6 @@ pub(crate) mod command {
     pub(crate) const STOP: u16 = 4;
     /// To a node: sending to this proxy is allowed again.
     pub(crate) const GO: u16 = 5;
-    /// From a node: it no longer sends anything to the proxy.
-    pub(crate) const STOPPED: u16 = 6;
     /// To the gateway: asks for the addresses of all parts of its cluster.
     pub(crate) const LIST: u16 = 7;
     /// The answer: some addresses, each followed by a newline.
