@@ -64,6 +64,23 @@ fn settle(nodes: &mut [Node; 2], turn: &mut u64) {
     }
 }
 
+/// The bytes of a stream until it ends, and whether it ends well.
+fn read(nodes: &mut [Node; 2], turn: &mut u64, stream: &StreamIn) -> (Vec<u8>, bool) {
+    let mut bytes = Vec::new();
+    for _ in 0..20 {
+        match nodes[1].poll_stream(stream) {
+            StreamPiece::Data(segment) => {
+                bytes.extend_from_slice(segment.bytes());
+                nodes[1].release_segment(segment);
+            }
+            StreamPiece::Nothing => settle(nodes, turn),
+            StreamPiece::End => return (bytes, true),
+            StreamPiece::Broken => return (bytes, false),
+        }
+    }
+    panic!("the stream has no end after {bytes:?}");
+}
+
 /// A stream of more than 2^32 segments is one stream to its end.
 #[test]
 fn segment_numbers_wrap_around_and_no_other_stream_begins() {
@@ -329,4 +346,29 @@ fn a_host_that_reads_the_end_of_one_of_its_streams_is_polled_at_once() {
         assert!(nodes[1].next_poll() > nodes[1].now, "it is at rest");
     }
     assert_eq!(ends, 2);
+}
+
+/// Its writer can do nothing more about it once the stream is closed.
+#[test]
+fn a_stream_whose_data_came_by_other_means_ends_well_also_where_there_was_no_block_for_its_end() {
+    for (delivered, ends_well) in [(true, true), (false, false)] {
+        let (mut nodes, mut turn) = (nodes(), 0);
+        let [from, to] = nodes.each_mut().map(|node| node.register("part", PartKind::Cpu).unwrap());
+        settle(&mut nodes, &mut turn);
+        let mut out = nodes[0].open_stream(from, to).unwrap();
+        assert_eq!(nodes[0].write(&mut out, b"announced"), Ok(9));
+        nodes[0].flush_stream(&mut out);
+        settle(&mut nodes, &mut turn);
+        if delivered {
+            out.deliver();
+        }
+        let engine = &mut nodes[0].engine;
+        let blocks: Vec<_> = core::iter::from_fn(|| engine.open(to.node()).ok()).collect();
+        nodes[0].abort_stream(out);
+        settle(&mut nodes, &mut turn);
+        blocks.into_iter().for_each(|block| nodes[0].engine.submit(block));
+        settle(&mut nodes, &mut turn);
+        let stream = nodes[1].accept(to).unwrap();
+        assert_eq!(read(&mut nodes, &mut turn, &stream), (b"announced".to_vec(), ends_well));
+    }
 }

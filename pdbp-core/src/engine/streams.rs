@@ -1,8 +1,9 @@
 //! Streams sent by this node: opening, closing and aborting them, and their acceptance or refusal by relays.
 
 use super::{Engine, Event, OpenError, PrivatePipes, StreamTag};
-use crate::cdu::{CduClass, Route, Via, flag};
+use crate::cdu::{CduClass, Route, Via};
 use crate::id::{NodeId, PartId, StreamNo};
+use crate::outbox::Ending;
 use crate::pipe::{PipeError, PipeKind, StreamEnd, StreamMapping, StreamState};
 use crate::policy::SpacePolicy;
 use crate::routing::LinkId;
@@ -40,25 +41,34 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     ///
     /// # Errors
     /// [`PipeError::NotBound`] if it was returned before, also by [removing](Self::free) its part.
-    pub fn close_stream(&mut self, (group, number): (u16, StreamNo)) -> Result<(), PipeError> {
-        self.pipes.close_stream(self.pipes.stream_pipe(group), number)?;
+    pub fn close_stream(&mut self, stream: (u16, StreamNo)) -> Result<(), PipeError> {
+        self.close_stream_as(stream, Ending::Aborted)
+    }
+
+    /// As [`close_stream`](Self::close_stream), but a stream whose last block has not been submitted ends like this.
+    pub(crate) fn close_stream_as(
+        &mut self,
+        (group, number): (u16, StreamNo),
+        ending: Ending,
+    ) -> Result<(), PipeError> {
+        self.pipes.close_stream(self.pipes.stream_pipe(group), number, ending)?;
         if !self.end_stream(group) {
             self.has_broken_streams = true;
         }
         Ok(())
     }
 
-    /// Notifies the reader of an aborted stream, and frees its pipe. Returns `false` if there is no room now.
+    /// Notifies the reader of a stream without a last segment, and frees its pipe. Returns `false` if there is no room now.
     fn end_stream(&mut self, group: u16) -> bool {
         let pipe = self.pipes.stream_pipe(group);
-        let Some(StreamEnd { number, segment, source, dest }) = self.pipes.ending(pipe) else {
+        let Some(StreamEnd { number, segment, source, dest, ending }) = self.pipes.ending(pipe) else {
             return true;
         };
         // The relay knows whether the destination is reachable; this node may not know it as a member.
         let relay = self.links.topology.relay_to(dest.node());
         let id = self.links.id(relay.unwrap_or(dest.node()));
         let via = relay.map(|_| Via { origin: self.config.node, dest: dest.node() });
-        let tag = StreamTag { group, number, segment, dest, flags: flag::LAST | flag::ABORTED };
+        let tag = StreamTag { group, number, segment, dest, flags: ending.flags() };
         // Any other error means that the link is down, and the reader lost the stream with it.
         if let Err(OpenError::WouldBlock) = self.submit_end(id, via, source, tag) {
             return false;
@@ -68,7 +78,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         true
     }
 
-    /// Notifies readers of aborted streams, as long as there is room. Sets `has_broken_streams` if any are left.
+    /// Notifies readers of streams that were closed, as long as there is room. Sets `has_broken_streams` if any are left.
     pub(super) fn end_own_streams(&mut self) -> u32 {
         let mut worked = 0;
         for group in 0..self.config.stream_pipes {
@@ -81,7 +91,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         worked
     }
 
-    /// Submits a last segment without data, which aborts the stream.
+    /// Submits a last segment without data.
     pub(super) fn submit_end(
         &mut self,
         id: LinkId,

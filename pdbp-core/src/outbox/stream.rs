@@ -21,7 +21,7 @@ pub enum Ending {
 }
 
 impl Ending {
-    const fn flags(self) -> u16 {
+    pub(crate) const fn flags(self) -> u16 {
         match self {
             Self::Open => 0,
             Self::Last => flag::LAST,
@@ -374,8 +374,7 @@ impl StreamOut {
             self.filled = 0;
             // Tried once. If there is no block, the engine notifies the receiver when it has the pipe and a block.
             self.block = self.block.take().or_else(|| engine.open(self.to.node()).ok());
-            let ending = if self.delivered { Ending::Last } else { Ending::Aborted };
-            if let Some(block) = self.seal(0, ending) {
+            if let Some(block) = self.seal(0, self.given_up()) {
                 engine.submit(block);
             }
         } else if let Some(mut block) = self.block.take() {
@@ -402,7 +401,12 @@ impl StreamOut {
             block.rewind(Packer::new());
             engine.submit(block);
         }
-        engine.close_stream((self.group, self.number))
+        engine.close_stream_as((self.group, self.number), self.given_up())
+    }
+
+    /// How the stream ends if it is given up.
+    const fn given_up(&self) -> Ending {
+        if self.delivered { Ending::Last } else { Ending::Aborted }
     }
 }
 

@@ -11,6 +11,7 @@ use managed::ManagedSlice;
 
 use crate::cdu::flag;
 use crate::id::{NodeId, PartId, PipeId, StreamNo};
+use crate::outbox::Ending;
 use crate::umb::StreamTag;
 
 pub(crate) use streams::StreamEntry;
@@ -40,13 +41,13 @@ pub(crate) struct PipeEntry {
     dest: Option<NodeId>,
     state: StreamState,
     sent: Sent,
-    /// The holder has returned the pipe. It becomes idle once nobody remains to be told that the stream has ended.
-    ending: bool,
+    /// How the stream ends whose holder has returned the pipe. It becomes idle once nobody remains to be told of that.
+    ending: Option<Ending>,
 }
 
 impl PipeEntry {
     fn free(&mut self) {
-        (self.holder, self.ending) = (None, false);
+        (self.holder, self.ending) = (None, None);
     }
 }
 
@@ -61,7 +62,7 @@ enum Sent {
     All,
 }
 
-/// The end of an aborted stream, to be reported to its reader.
+/// The end of a stream whose writer did not send it, to be reported to the reader.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamEnd {
     pub(crate) number: StreamNo,
@@ -69,6 +70,7 @@ pub(crate) struct StreamEnd {
     /// Number of the sending part.
     pub(crate) source: u16,
     pub(crate) dest: PartId,
+    pub(crate) ending: Ending,
 }
 
 /// State of an outgoing stream's route.
@@ -225,29 +227,35 @@ impl<'a> PipePool<'a> {
         }
     }
 
-    /// Records that the holder of a stream pipe returns it.
-    pub(crate) fn close_stream(&mut self, pipe: PipeId, number: StreamNo) -> Result<(), PipeError> {
+    /// Records that the holder of a stream pipe returns it, and how the stream ends if its last segment was not submitted.
+    pub(crate) fn close_stream(
+        &mut self,
+        pipe: PipeId,
+        number: StreamNo,
+        ending: Ending,
+    ) -> Result<(), PipeError> {
         let entry = self.pipes.get_mut(pipe.0 as usize).filter(|entry| entry.number == number);
-        let entry = entry.filter(|entry| entry.holder.is_some() && !entry.ending);
-        entry.ok_or(PipeError::NotBound(pipe))?.ending = true;
+        let entry = entry.filter(|entry| entry.holder.is_some() && entry.ending.is_none());
+        entry.ok_or(PipeError::NotBound(pipe))?.ending = Some(ending);
         Ok(())
     }
 
     /// Whether a stream pipe was returned but is not idle yet.
     pub(crate) fn is_ending(&self, pipe: PipeId) -> bool {
-        self.pipes.get(pipe.0 as usize).is_some_and(|entry| entry.ending)
+        self.pipes.get(pipe.0 as usize).is_some_and(|entry| entry.ending.is_some())
     }
 
     /// Returns what to tell the reader of a stream whose pipe was returned. If nothing of the stream was sent, its last segment was
     /// sent, or its reader has lost it, there is nothing to tell, and the pipe becomes idle.
     pub(crate) fn ending(&mut self, pipe: PipeId) -> Option<StreamEnd> {
-        let entry = self.pipes.get_mut(pipe.0 as usize).filter(|entry| entry.ending)?;
+        let entry = self.pipes.get_mut(pipe.0 as usize)?;
+        let ending = entry.ending?;
         if let Sent::Some { part, next } = entry.sent
             && matches!(entry.state, StreamState::Established | StreamState::Requested)
             && let (Some(source), Some(dest)) = (entry.holder, entry.dest)
             && let Some(dest) = PartId::new(dest, part)
         {
-            return Some(StreamEnd { number: entry.number, segment: next, source, dest });
+            return Some(StreamEnd { number: entry.number, segment: next, source, dest, ending });
         }
         entry.free();
         None
@@ -260,7 +268,7 @@ impl<'a> PipePool<'a> {
         number: StreamNo,
     ) -> Option<(u16, NodeId, &mut StreamState)> {
         let entry = self.pipes.get_mut(pipe.0 as usize);
-        let entry = entry.filter(|entry| entry.number == number && !entry.ending)?;
+        let entry = entry.filter(|entry| entry.number == number && entry.ending.is_none())?;
         Some((entry.holder?, entry.dest?, &mut entry.state))
     }
 
@@ -289,7 +297,7 @@ impl<'a> PipePool<'a> {
     pub(crate) fn give_all(&mut self, part: u16) {
         for pipe in self.pipes.iter_mut().filter(|p| p.holder == Some(part)) {
             match pipe.kind {
-                PipeKind::Stream => pipe.ending = true,
+                PipeKind::Stream => _ = pipe.ending.get_or_insert(Ending::Aborted),
                 PipeKind::Private | PipeKind::Message => pipe.free(),
             }
         }

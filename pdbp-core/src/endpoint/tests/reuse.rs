@@ -8,23 +8,6 @@ fn write(node: &mut Node, out: &mut crate::outbox::StreamOut, byte: u8) {
     node.flush_stream(out);
 }
 
-/// The bytes of a stream until it ends, and whether it ends well.
-fn read(nodes: &mut [Node; 2], turn: &mut u64, stream: &StreamIn) -> (Vec<u8>, bool) {
-    let mut bytes = Vec::new();
-    for _ in 0..20 {
-        match nodes[1].poll_stream(stream) {
-            StreamPiece::Data(segment) => {
-                bytes.extend_from_slice(segment.bytes());
-                nodes[1].release_segment(segment);
-            }
-            StreamPiece::Nothing => settle(nodes, turn),
-            StreamPiece::End => return (bytes, true),
-            StreamPiece::Broken => return (bytes, false),
-        }
-    }
-    panic!("the stream has no end after {bytes:?}");
-}
-
 /// A node that was restarted numbers its streams from the beginning.
 #[test]
 fn a_reader_of_an_earlier_stream_of_the_same_number_is_dropped_and_the_stream_arrives_whole() {
