@@ -28,6 +28,8 @@ pub enum Control {
     Arrived {
         /// Number of the barrier.
         generation: u32,
+        /// Number of the last barrier that it knows to have completed.
+        passed: u32,
     },
     /// All nodes have arrived at barrier number `generation`.
     Released {
@@ -140,9 +142,11 @@ impl Control {
     pub fn encode(&self) -> [u8; CONTROL] {
         let mut wire = <Wire as FromZeros>::new_zeroed();
         match self {
-            Self::Arrived { generation } | Self::Released { generation } => {
-                wire.number = (*generation).into()
+            Self::Arrived { generation, passed } => {
+                wire.number = (*generation).into();
+                wire.open = (*passed).into();
             }
+            Self::Released { generation } => wire.number = (*generation).into(),
             Self::QuietRequest { number } | Self::Quiet { number } => wire.number = (*number).into(),
             Self::CountRequest { wave } => wire.number = (*wave).into(),
             Self::Count { wave, sent, delivered, open } => {
@@ -179,7 +183,7 @@ impl Control {
         let wire = Wire::ref_from_bytes(bytes).ok()?;
         let number = wire.number.get();
         Some(match command {
-            1 => Self::Arrived { generation: number },
+            1 => Self::Arrived { generation: number, passed: wire.open.get() },
             2 => Self::Released { generation: number },
             3 => Self::QuietRequest { number },
             4 => Self::CountRequest { wave: number },
@@ -222,7 +226,7 @@ mod tests {
     fn control() -> impl Strategy<Value = Control> {
         let numbers = (any::<u32>(), any::<u32>(), any::<u64>(), any::<u64>());
         (0u16..12, numbers).prop_map(|(which, (number, open, sent, delivered))| match which {
-            0 => Control::Arrived { generation: number },
+            0 => Control::Arrived { generation: number, passed: open },
             1 => Control::Released { generation: number },
             2 => Control::QuietRequest { number },
             3 => Control::CountRequest { wave: number },

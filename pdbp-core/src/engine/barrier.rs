@@ -55,17 +55,30 @@ impl Barrier {
         Some(arrived.wrapping_sub(self.passed)).filter(|n| *n < u32::MAX / 2).unwrap_or(0)
     }
 
-    /// Called when this node has become primary without knowing which barrier is next, and learns that a node has arrived at one:
-    /// all barriers before it have completed.
-    fn adopt_number(&mut self, links: &mut Links<'_>, arrived: u32) {
-        self.unknown = false;
-        self.passed = arrived.saturating_sub(1);
-        self.arrived = self.passed;
-        let (generation, own) = (self.passed, links.own);
+    /// Primary: notes that a node knows barrier `passed` to have completed. A primary that was admitted late may not.
+    pub(super) fn learn_passed(&mut self, links: &mut Links<'_>, passed: u32) {
+        if self.unknown {
+            self.adopt_number(links, passed);
+        } else if self.open {
+            self.release(passed);
+            if self.has_passed(self.arrived) {
+                self.arrived = self.passed;
+            }
+        }
+    }
+
+    /// Called when this node has become primary without knowing which barrier is next, and learns which was the last to complete.
+    fn adopt_number(&mut self, links: &mut Links<'_>, passed: u32) {
+        let waits = self.arrived != self.passed && self.arrived == passed.wrapping_add(1);
+        (self.unknown, self.passed) = (false, passed);
+        if !waits {
+            self.arrived = passed;
+        }
+        let own = links.own;
         for link in links.iter_mut() {
-            link.arrived = generation;
+            link.arrived = if link.id == own { self.arrived } else { passed };
             if link.id != own {
-                link.queue_control(Control::Released { generation });
+                link.queue_control(Control::Released { generation: passed });
             }
         }
     }
@@ -86,10 +99,10 @@ impl Barrier {
         }
     }
 
-    /// Primary: notes that a node has arrived at barrier `generation`.
+    /// Primary: notes that a node has arrived at barrier `generation`. (Its own arrival counts once it knows which is next.)
     pub(super) fn record_arrival(&mut self, links: &mut Links<'_>, id: LinkId, generation: u32) {
         if self.unknown {
-            self.adopt_number(links, generation);
+            return;
         }
         if let Some(link) = links.get_mut(id)
             && self.lead(generation) > self.lead(link.arrived)
@@ -194,14 +207,16 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     fn announce_arrival(&mut self) {
-        let (me, generation) = (self.config.node, self.barrier.arrived);
+        let (me, generation, passed) = (self.config.node, self.barrier.arrived, self.barrier.passed);
         match self.master() {
             Some(master) if master == me => {
                 let own = self.links.own;
                 self.barrier.record_arrival(&mut self.links, own, generation);
                 self.announce_lost();
             }
-            Some(master) => self.queue_control(self.links.id(master), Control::Arrived { generation }),
+            Some(master) => {
+                self.queue_control(self.links.id(master), Control::Arrived { generation, passed })
+            }
             // The next primary will be told.
             None => {}
         }
@@ -357,13 +372,53 @@ mod tests {
             }
             barrier.record_arrival(&mut links, id(2), arrived);
             assert!(barrier.has_passed(arrived), "{passed}");
-            // One that does not know the number learns it from the others.
-            let mut new = Barrier { unknown: true, open: true, ..Barrier::default() };
-            new.start_term(&mut links);
-            links.iter_mut().for_each(|link| link.state = LinkState::OWN);
-            new.record_arrival(&mut links, id(1), arrived);
-            assert!(!new.has_passed(arrived), "{passed}");
         }
+    }
+
+    /// It took the last barrier of the others for the next one, and let itself pass that alone.
+    #[test]
+    fn a_new_primary_that_does_not_know_the_number_passes_no_barrier_alone() {
+        for passed in [0, 1, 5, u32::MAX / 2 + 2, 0x9000_0000, u32::MAX - 1, u32::MAX] {
+            let next = passed.wrapping_add(1);
+            let begin = |arrived| {
+                let new = Barrier { arrived, unknown: true, open: true, ..Barrier::default() };
+                let mut links = links();
+                new.start_term(&mut links);
+                links.iter_mut().for_each(|link| link.state = LinkState::OWN);
+                (new, links)
+            };
+            let report = |new: &mut Barrier, links: &mut Links<'_>, node, arrived, passed| {
+                new.learn_passed(links, passed);
+                new.record_arrival(links, id(node), arrived);
+            };
+            let (mut new, mut links) = begin(0);
+            report(&mut new, &mut links, 1, passed, passed);
+            report(&mut new, &mut links, 2, next, passed);
+            assert_eq!((new.arrived, new.passed), (passed, passed));
+            new.record_arrival(&mut links, id(0), next);
+            assert!(!new.has_passed(next), "node 1 has not arrived");
+            report(&mut new, &mut links, 1, next, passed);
+            assert!(new.has_passed(next));
+            // The first to report has not heard of the last barrier.
+            let (mut new, mut links) = begin(0);
+            report(&mut new, &mut links, 1, passed, passed.wrapping_sub(1));
+            report(&mut new, &mut links, 2, passed, passed);
+            assert_eq!((new.arrived, new.passed), (passed, passed));
+        }
+    }
+
+    /// It waits there since before it was declared down, and nobody has passed a barrier in the meantime.
+    #[test]
+    fn a_new_primary_that_waits_at_the_next_barrier_counts_there() {
+        let (mut new, mut links) =
+            (Barrier { arrived: 1, unknown: true, open: true, ..Barrier::default() }, links());
+        links.iter_mut().for_each(|link| link.state = LinkState::OWN);
+        for node in [1, 2] {
+            assert!(!new.has_passed(1));
+            new.learn_passed(&mut links, 0);
+            new.record_arrival(&mut links, id(node), 1);
+        }
+        assert!(new.has_passed(1));
     }
 
     #[test]

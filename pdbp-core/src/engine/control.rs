@@ -248,7 +248,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let (is_master, of_master) = (primary == Some(self.config.node), primary == Some(from));
         self.control_dirty = true;
         match message {
-            Control::Arrived { generation } if is_master => {
+            Control::Arrived { generation, passed } if is_master => {
+                self.barrier.learn_passed(&mut self.links, passed);
                 self.barrier.record_arrival(&mut self.links, id, generation);
                 self.announce_lost();
             }

@@ -50,7 +50,7 @@ impl Sabotage {
             Self::SkipSegment => header.class() == BlockClass::Stream,
             Self::ShortTrain => header.class() == BlockClass::Message && bytes[BLOCK_HEADER + COUNT] > 1,
             Self::Demote => header.has(flag::URGENT),
-            Self::Hasten => control(header, bytes, Control::Arrived { generation: 0 }).is_some(),
+            Self::Hasten => control(header, bytes, ARRIVED).is_some(),
             Self::Hush => control(header, bytes, Control::CountRequest { wave: 0 }).is_some(),
             _ => header.class() == BlockClass::Message,
         }
@@ -113,6 +113,8 @@ pub(super) enum Fate {
     VanishesWithItsRoom,
 }
 
+const ARRIVED: Control = Control::Arrived { generation: 0, passed: 0 };
+
 /// Offsets in a block's header, and in that of a CDU.
 const FLAGS: usize = 36;
 const SEGMENT: usize = 44;
@@ -161,7 +163,7 @@ impl Saboteur {
             Sabotage::SkipSegment => bytes[SEGMENT] += 1,
             Sabotage::ShortTrain => bytes[BLOCK_HEADER + COUNT] -= 1,
             Sabotage::Demote => bytes[BLOCK_HEADER] = CduClass::ShortMessage as u8,
-            Sabotage::Hasten => self.put(bytes, Control::Arrived { generation: 0 }),
+            Sabotage::Hasten => self.put(bytes, ARRIVED),
             Sabotage::Hush => self.put(bytes, Control::CountRequest { wave: 0 }),
             Sabotage::Swallow | Sabotage::LosePost => {}
         }
@@ -179,7 +181,9 @@ impl Saboteur {
         let Some(at) = at else { return };
         let length = like.encode().len();
         let new = match Control::decode(like.command(), &bytes[at..at + length]) {
-            Some(Control::Arrived { generation }) => Control::Arrived { generation: generation + 1 },
+            Some(Control::Arrived { generation, passed }) => {
+                Control::Arrived { generation: generation + 1, passed }
+            }
             _ => Control::Quiet { number: 1_000 },
         };
         bytes[at..at + length].copy_from_slice(&new.encode());
