@@ -296,6 +296,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             if !was_down {
                 // Nothing was queued for the peer, but data from it may have arrived before it was welcomed here.
                 self.stop_streams(id, pipes);
+                self.fail_rooms(id);
                 self.reserve_space(id);
                 self.clear_control(id);
             }

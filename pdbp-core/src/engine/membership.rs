@@ -59,9 +59,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.stop_streams(id, pipes);
         self.stop_streams_to(id);
         let (topology, peer) = (self.links.topology, self.links.peer(id));
-        let leads_there = |dest| topology.relay_to(dest).unwrap_or(dest) == peer;
-        self.pipes.cut_streams(leads_there);
-        self.fail_room_requests(leads_there, id);
+        self.pipes.cut_streams(|dest| topology.relay_to(dest).unwrap_or(dest) == peer);
+        self.fail_rooms(id);
         self.reserve_space(id);
         self.clear_control(id);
         self.return_queue(id, pipes);
@@ -70,6 +69,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             link.closings = link.closings.wrapping_add(1);
             self.space.shrink_recv(link, u32::MAX);
         }
+    }
+
+    /// Ends what parts ask of the peer, or of nodes behind it, and what was asked over the link.
+    pub(super) fn fail_rooms(&mut self, id: LinkId) {
+        let (topology, peer) = (self.links.topology, self.links.peer(id));
+        self.fail_room_requests(|dest| topology.relay_to(dest).unwrap_or(dest) == peer, id);
     }
 
     /// Frees the space of a link whose peer's place is vacant from the start: other rows may use it, except for what the link

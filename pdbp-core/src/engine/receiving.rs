@@ -148,9 +148,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Resumes routing of blocks for which a private pipe was full.
     pub(super) fn route_pending(&mut self, pipes: &mut impl PrivatePipes) -> u32 {
-        // The host panicked while blocks of this link were being routed.
+        // The host panicked while blocks of this link were being routed, perhaps in the middle of a pass over links with blocks to
+        // send.
         let interrupted = core::mem::replace(&mut self.routed_link, LinkId::NONE);
         self.links.mark(interrupted, Work::ROUTE);
+        self.links.mark(interrupted, Work::SEND);
         let mut worked = 0;
         let mut blocked = self.links.first_with(Work::ROUTE);
         while let Some(id) = blocked {

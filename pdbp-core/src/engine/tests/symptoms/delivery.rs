@@ -1,11 +1,13 @@
 //! What arrives where: sets, streams, commands, messages without a destination.
 
+use std::boxed::Box;
+use std::panic::{self, AssertUnwindSafe};
 use std::vec::Vec;
 
-use super::super::harness::{Links, Operation, Setup, node, part};
+use super::super::harness::{Host, Links, Operation, Setup, node, part};
 use super::{ALL, BOTH, delivered, push, rounds, setup, ship};
 use crate::cdu::{CduClass, Route, SegmentHeader, flag};
-use crate::engine::{DeliveryKind, StreamTag};
+use crate::engine::{Delivery, DeliveryKind, PrivatePipes, StreamTag};
 use crate::id::{PipeId, StreamNo};
 use crate::outbox::{Hop, Outgoing, SendError};
 use crate::pipe::{PipeError, PipeKind};
@@ -359,4 +361,30 @@ fn a_delivery_can_be_read_by_two() {
             c.settle();
         }
     }
+}
+
+/// A host that panics at its first delivery, and loses it.
+struct Panics;
+
+impl PrivatePipes for Panics {
+    fn deliver(&mut self, _: PipeId, _: Delivery) -> Result<(), Delivery> {
+        panic::resume_unwind(Box::new(()));
+    }
+}
+
+/// They waited until something else was sent.
+#[test]
+fn blocks_that_wait_leave_also_after_a_host_has_panicked() {
+    let mut c = setup(Links::InPlace).ready();
+    c.oracle.borrow_mut().lossy = true;
+    c.apply(Operation::Busy { from: 0, to: 1, times: u32::MAX });
+    ship(&mut c, 0, 0);
+    ship(&mut c, 0, 1);
+    ship(&mut c, 0, 0);
+    c.apply(Operation::Busy { from: 0, to: 1, times: 0 });
+    let now = c.now;
+    let Host { engine, .. } = c.host(0);
+    assert!(panic::catch_unwind(AssertUnwindSafe(|| engine.poll(now, &mut Panics))).is_err());
+    rounds(&mut c, 4);
+    assert_eq!(delivered(&c), 3);
 }

@@ -7,6 +7,7 @@ use super::{BOTH, rounds, setup, ship};
 use crate::OpenError;
 use crate::cdu::{CduClass, Route};
 use crate::engine::RoomError;
+use crate::engine::link::LinkState;
 use crate::id::PartId;
 use crate::mesp::Control;
 
@@ -419,4 +420,26 @@ fn a_receiver_to_which_there_is_no_room_is_told_later_of_a_message_given_up() {
         assert_eq!(c.host(1).engine.assembly_in_use(), 0);
         c.settle();
     }
+}
+
+/// It waited for space although nobody was left to use it, and then kept that.
+#[test]
+fn a_request_over_a_link_that_fails_before_it_is_up_gets_no_space() {
+    let mut c = setup(Links::Posted).ready();
+    limited(&mut c, 100);
+    let (first, to) = (part(1, 1), part(1, 0));
+    assert_eq!(ask(&mut c, first, to, 1, 60), Ok(true));
+    assert_eq!(ask(&mut c, part(0, 0), to, 1, 60), Ok(false));
+    // As if it had come before the peer's welcome.
+    let engine = &mut c.host(1).engine;
+    let link = engine.links.to_mut(node(0)).expect("a link to each node");
+    link.state = LinkState::Connecting { agreed: true, member: true, welcome: false };
+    c.cut(0, 1);
+    rounds(&mut c, 4);
+    let engine = &mut c.host(1).engine;
+    let room = engine.take_room(to, first, 1, 60).expect("it was granted");
+    engine.release_room(room);
+    rounds(&mut c, 4);
+    assert_eq!(c.host(1).engine.assembly_in_use(), 0);
+    c.close();
 }
