@@ -133,6 +133,8 @@ where
     worked: bool,
     /// When the engine wants to be polled, as of its last poll.
     engine_next: Option<Time>,
+    /// When a long message that waits should be polled again.
+    retry: Option<Time>,
 }
 
 /// A barrier that this node has entered.
@@ -199,7 +201,8 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Endpoint<'a, 
         let mut engine = Engine::new(config, policy, transport, memory, tables)?;
         engine.divide_assembly(count, shortest);
         let (packing, now) = (Packing::new(Outbox::new(lanes, rule)), Time(0));
-        Ok(Self { engine, packing, inboxes, pipes, part_states, now, worked: false, engine_next: None })
+        let (worked, engine_next, retry) = (false, None, None);
+        Ok(Self { engine, packing, inboxes, pipes, part_states, now, worked, engine_next, retry })
     }
 
     /// Does a bounded amount of work: takes arrivals, sends whatever is due, and maintains tables and buffer space. `now` must
@@ -215,6 +218,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Endpoint<'a, 
         };
         let flushed = self.packing.outbox().flush(&mut self.engine, due).blocks;
         self.engine_next = progress.next;
+        self.retry.take_if(|at| *at <= now);
         let worked = progress.worked + flushed;
         (self.pipes.dirty, self.worked) = (false, worked > 0);
         worked
@@ -233,7 +237,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Endpoint<'a, 
             return self.now;
         }
         let deadline = self.packing.peek().deadline(|dest| self.engine.backlog(dest));
-        self.engine_next.into_iter().chain(deadline).min().unwrap_or(Time(u64::MAX))
+        [self.engine_next, self.retry, deadline].into_iter().flatten().min().unwrap_or(Time(u64::MAX))
     }
 
     /// Takes the next event. Up to eight events per node are kept; beyond that, the oldest are [dropped](Self::lost_events). Call

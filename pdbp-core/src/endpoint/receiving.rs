@@ -103,7 +103,10 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Endpoint<'a, 
     /// Takes the next message for a part of this node, commands first. `None` if nothing has arrived.
     pub fn poll_recv(&mut self, part: PartId) -> Option<Message<'a>> {
         let (inbox, mut source) = self.inbox_of(part)?;
-        inbox.next(&mut source).map(Message)
+        let message = inbox.next(&mut source)?;
+        // There may now be room to sort what lies behind it.
+        self.pipes.dirty = true;
+        Some(Message(message))
     }
 
     /// Releases a message. Its block becomes free once all its messages have been released.
@@ -115,7 +118,10 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Endpoint<'a, 
     /// is a message longer than a block. `None` if nothing has arrived.
     pub fn poll_recv_batch(&mut self, part: PartId) -> Option<Batch<'a>> {
         let (inbox, mut source) = self.inbox_of(part)?;
-        inbox.next_batch(&mut source).map(Batch)
+        let batch = inbox.next_batch(&mut source)?;
+        // As after `poll_recv`.
+        self.pipes.dirty = true;
+        Some(Batch(batch))
     }
 
     /// Releases a batch.

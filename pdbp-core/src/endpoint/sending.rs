@@ -107,16 +107,16 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Endpoint<'_, T, M
     ) -> Result<(), SendError> {
         let route = Route::new(CduClass::ShortMessage, 0, from, to);
         let hop = self.engine.hop(to.node())?;
-        if let Ok(room) = self.packing.outbox().reserve(hop, route, length) {
-            fill(room);
-        } else {
+        if let Err(fill) = self.packing.outbox().push_with(hop, route, length, fill) {
             let lent = self.packing.outbox().lend_anew(&mut self.engine, self.now, hop, (route, length));
             // Even a refused message may have caused a full block to leave.
             self.pipes.dirty = true;
-            let mut loan = lent.map_err(|error| self.map_error(error))?;
-            fill(loan.bytes_mut());
-            let before = self.packing.outbox().end_loan(loan, Outcome::Committed);
+            let loan = lent.map_err(|error| self.map_error(error))?;
+            // The outbox has the block before `fill` is called, which may panic.
+            let before = self.packing.outbox().end_loan(loan, Outcome::Undone);
             before.into_iter().for_each(|block| self.engine.submit(block));
+            let packed = self.packing.outbox().push_with(hop, route, length, fill);
+            debug_assert!(packed.is_ok(), "the block has the room that was lent");
         }
         self.pipes.dirty = true;
         Ok(())
@@ -242,11 +242,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Endpoint<'_, T, M
     }
 
     /// Sends as much of a long message as there is room for. Returns whether it has been sent completely; if not, call again
-    /// after a poll.
+    /// after a poll. Further calls do nothing.
     ///
     /// # Errors
     /// See [`SendError`]; the message is abandoned.
     pub fn poll_long<B: AsRef<[u8]>>(&mut self, sending: &mut LongSend<B>) -> Result<bool, SendError> {
+        if sending.is_sent() {
+            return Ok(true);
+        }
         let Self { engine, packing, now, pipes, .. } = self;
         let (outbox, dest) = (packing.outbox(), sending.dest().node());
         let before = (outbox.open(), sending.sent(), engine.backlog(dest));
@@ -260,7 +263,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging> Endpoint<'_, T, M
             Err(SendError::WouldBlock) => {
                 // Asks for room again if the answer takes long.
                 let again = self.now.after(RETRY_INTERVAL);
-                self.engine_next = Some(self.engine_next.map_or(again, |next| next.min(again)));
+                self.retry = Some(self.retry.map_or(again, |next| next.min(again)));
                 Ok(false)
             }
             over => {

@@ -2,8 +2,10 @@
 
 mod reuse;
 
+use std::boxed::Box;
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::panic::{self, AssertUnwindSafe};
 use std::rc::Rc;
 use std::vec::Vec;
 
@@ -371,4 +373,95 @@ fn a_stream_whose_data_came_by_other_means_ends_well_also_where_there_was_no_blo
         let stream = nodes[1].accept(to).unwrap();
         assert_eq!(read(&mut nodes, &mut turn, &stream), (b"announced".to_vec(), ends_well));
     }
+}
+
+/// Otherwise it would sleep for ever if the answer was lost.
+#[test]
+fn a_host_whose_long_message_waits_for_room_is_polled_again_after_a_while() {
+    let (mut nodes, mut turn) = (nodes(), 0);
+    let [from, to] = nodes.each_mut().map(|node| node.register("part", PartKind::Cpu).unwrap());
+    settle(&mut nodes, &mut turn);
+    let mut long = nodes[0].begin_long(from, to, [7; 5000]).unwrap();
+    for _ in 0..3 {
+        // Whether it polls the message before or after it polls the node.
+        assert_eq!(nodes[0].poll_long(&mut long), Ok(false));
+        while nodes[0].next_poll() <= nodes[0].now {
+            nodes[0].poll(nodes[0].now.after(1000));
+        }
+        let next = nodes[0].next_poll();
+        assert!(next < Time(u64::MAX), "nothing would ask again");
+        nodes[0].poll(next);
+    }
+    nodes[0].abort_long(long);
+}
+
+#[test]
+fn a_long_message_that_was_sent_is_not_sent_again() {
+    for length in [5, 5000] {
+        let (mut nodes, mut turn) = (nodes(), 0);
+        let [from, to] = nodes.each_mut().map(|node| node.register("part", PartKind::Cpu).unwrap());
+        settle(&mut nodes, &mut turn);
+        let mut long = nodes[0].begin_long(from, to, std::vec![7; length]).unwrap();
+        while nodes[0].poll_long(&mut long) == Ok(false) {
+            settle(&mut nodes, &mut turn);
+        }
+        let mut read = 0;
+        for _ in 0..4 {
+            assert_eq!(nodes[0].poll_long(&mut long), Ok(true));
+            settle(&mut nodes, &mut turn);
+            read += nodes[1].recv_each(to, |_, bytes| assert_eq!(bytes.len(), length));
+        }
+        assert_eq!((read, nodes[1].engine.assembly_in_use()), (1, 0));
+    }
+}
+
+/// A message that is still held made room in the inbox, too.
+#[test]
+fn a_host_that_reads_a_message_ahead_of_a_stream_is_polled_at_once() {
+    let reads: [fn(&mut Node, PartId); 2] = [
+        |node, to| node.poll_recv(to).map(core::mem::forget).unwrap(),
+        |node, to| node.poll_recv_batch(to).map(core::mem::forget).unwrap(),
+    ];
+    for read in reads {
+        let frames = Frames::default();
+        let mut nodes = [0, 1].map(config).map(|config| {
+            let storage = storage(&config).with_inboxes(1, 1, 1);
+            start(config, &frames, storage).unwrap()
+        });
+        let mut turn = 0;
+        let [from, to] = nodes.each_mut().map(|node| node.register("part", PartKind::Cpu).unwrap());
+        settle(&mut nodes, &mut turn);
+        nodes[0].send(from, to, b"ahead").unwrap();
+        settle(&mut nodes, &mut turn);
+        let mut out = nodes[0].open_stream(from, to).unwrap();
+        assert_eq!(nodes[0].poll_finish(&mut out), Ok(true));
+        settle(&mut nodes, &mut turn);
+        assert!(nodes[1].accept(to).is_none(), "the message is in the way");
+        settle(&mut nodes, &mut turn);
+        assert!(nodes[1].next_poll() > nodes[1].now, "it is at rest");
+        read(&mut nodes[1], to);
+        assert_eq!(nodes[1].next_poll(), nodes[1].now);
+        assert!(nodes[1].accept(to).is_some());
+    }
+}
+
+/// Its block held stale bytes as a message, or was lost.
+#[test]
+fn a_message_whose_writer_panics_is_not_sent() {
+    let (mut nodes, mut turn) = (nodes(), 0);
+    let [from, to] = nodes.each_mut().map(|node| node.register("part", PartKind::Cpu).unwrap());
+    settle(&mut nodes, &mut turn);
+    // Without an open block, and with one.
+    for byte in 0..2 {
+        let panics =
+            AssertUnwindSafe(|| nodes[0].send_with(from, to, 8, |_| panic::resume_unwind(Box::new(()))));
+        assert!(panic::catch_unwind(panics).is_err());
+        nodes[0].send_with(from, to, 8, |room| room.fill(byte)).unwrap();
+    }
+    let mut read = Vec::new();
+    settle(&mut nodes, &mut turn);
+    while nodes[1].recv_each(to, |_, bytes| read.push(bytes.to_vec())) > 0 {}
+    assert_eq!(read, [[0; 8], [1; 8]]);
+    settle(&mut nodes, &mut turn);
+    assert!(nodes.iter().all(|node| !node.engine.leaks()));
 }

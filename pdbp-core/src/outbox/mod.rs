@@ -263,6 +263,24 @@ impl<'a> Outbox<'a> {
         self.block(hop)?.reserve(route, length)
     }
 
+    /// Packs a message that `fill` writes in place. If that panics, nothing was packed.
+    ///
+    /// # Errors
+    /// Hands `fill` back if there is no room or no open block.
+    #[inline]
+    pub(crate) fn push_with<F: FnOnce(&mut [u8])>(
+        &mut self,
+        hop: Hop,
+        route: Route,
+        length: usize,
+        fill: F,
+    ) -> Result<(), F> {
+        match self.block(hop) {
+            Ok(block) => block.push_with(route, length, fill),
+            Err(Full) => Err(fill),
+        }
+    }
+
     /// Packs a message, or a segment of one.
     ///
     /// # Errors

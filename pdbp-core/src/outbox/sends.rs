@@ -19,6 +19,7 @@ pub struct LongSend<B> {
     number: u32,
     message: B,
     pieces: LongMessage,
+    is_sent: bool,
 }
 
 impl<B> LongSend<B> {
@@ -37,6 +38,11 @@ impl<B> LongSend<B> {
         self.number
     }
 
+    /// Whether all of it has been sent.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.is_sent
+    }
+
     /// The message.
     pub fn message(&self) -> &B {
         &self.message
@@ -53,7 +59,7 @@ impl<B: AsRef<[u8]>> LongSend<B> {
     /// around. A message that does not fit a block is cut into segments of `most` bytes.
     pub fn new((from, to): (PartId, PartId), number: u32, message: B, most: usize) -> Self {
         let pieces = LongMessage::new(number, message.as_ref().len(), most);
-        Self { from, to, number, message, pieces }
+        Self { from, to, number, message, pieces, is_sent: false }
     }
 
     /// Bytes packed in segments so far.
@@ -89,12 +95,14 @@ impl<B: AsRef<[u8]>> LongSend<B> {
         hop: Hop,
         copy: CopyBy<'_>,
     ) -> Result<(), SendError> {
-        let Self { from, to, number, message, pieces } = self;
+        let Self { from, to, number, message, pieces, is_sent } = self;
         let message = message.as_ref();
         let route = Route::new(CduClass::ShortMessage, 0, *from, *to);
         let outgoing = Outgoing::message(route, message).copied(copy);
         if message.len() <= engine.config().longest_unsegmented() {
-            return outbox.send(engine, now, hop, &outgoing);
+            outbox.send(engine, now, hop, &outgoing)?;
+            *is_sent = true;
+            return Ok(());
         }
         match engine.request_room(*from, *to, *number, message.len() as u64) {
             Ok(true) => {}
@@ -107,6 +115,7 @@ impl<B: AsRef<[u8]>> LongSend<B> {
             outbox.send(engine, now, hop, &outgoing.piece(&piece))?;
             pieces.advance();
         }
+        *is_sent = true;
         Ok(())
     }
 

@@ -115,6 +115,25 @@ impl OpenBlock {
         packer.reserve(raw.body_mut(), route, length)
     }
 
+    /// Appends one message of `length` bytes, which `fill` writes in place. If that panics, nothing was appended.
+    ///
+    /// # Errors
+    /// Hands `fill` back if there is no room.
+    #[inline]
+    pub(crate) fn push_with<F: FnOnce(&mut [u8])>(
+        &mut self,
+        route: Route,
+        length: usize,
+        fill: F,
+    ) -> Result<(), F> {
+        let Self { raw, packer, .. } = self;
+        let mut packed = *packer;
+        let Ok(room) = packed.reserve(raw.body_mut(), route, length) else { return Err(fill) };
+        fill(room);
+        *packer = packed;
+        Ok(())
+    }
+
     /// Lends the open train and the room after it to a caller that packs by itself; see [`Packer::lend`].
     #[inline]
     pub fn lend_room(&mut self) -> Option<Lent<'_>> {
