@@ -90,11 +90,16 @@ impl PartId {
     /// Number `local` of `node`, in generation 0; `None` for the reserved numbers.
     #[inline]
     pub const fn new(node: NodeId, local: u16) -> Option<Self> {
-        if local == Self::MANY {
+        if local >= Self::NODE {
             None
         } else {
             Some(Self::from_checked((node.0 as u32) << 16 | local as u32))
         }
+    }
+
+    /// As [`new`](Self::new), or the [node itself](Self::node_itself).
+    pub(crate) const fn or_node(node: NodeId, local: u16) -> Option<Self> {
+        if local == Self::NODE { Some(Self::node_itself(node)) } else { Self::new(node, local) }
     }
 
     /// The part that `node` registers after `count` others, over all generations; `None` for a reserved number.
@@ -196,7 +201,7 @@ pub struct Address {
 impl Address {
     /// Number `local` of `node`; `None` for the reserved numbers.
     pub const fn new(node: NodeId, local: u16) -> Option<Self> {
-        if local == PartId::MANY { None } else { Some(Self { node, local }) }
+        if local >= PartId::NODE { None } else { Some(Self { node, local }) }
     }
 
     /// The hosting node.
@@ -290,10 +295,11 @@ mod tests {
         /// Plain values map one to one to ids, except those with a reserved node or number.
         #[test]
         fn ids_are_plain_values_and_back(bits in any::<u64>()) {
-            let reserved = bits as u16 == u16::MAX || (bits >> 16) as u16 == u16::MAX;
+            let reserved = bits as u16 >= PartId::NODE || (bits >> 16) as u16 == u16::MAX;
             let part = PartId::from_bits(bits);
             prop_assert_eq!(part.is_none(), reserved);
             prop_assert_eq!(PartId::from_bits(bits | 0xFFFF), None);
+            prop_assert_eq!(PartId::from_bits(bits & !1 | 0xFFFE), None, "messages to a node itself are for its engine");
             prop_assert_eq!(PartId::from_bits(bits | 0xFFFF_0000), None);
             let Some(part) = part else { return Ok(()) };
             prop_assert_eq!(part.to_bits(), bits);

@@ -221,7 +221,9 @@ impl Wire {
     }
 
     fn part(&self) -> Option<PartId> {
-        Some(PartId::from_raw(self.part.get())?.in_generation(self.generation.get()))
+        let raw = self.part.get();
+        let part = PartId::or_node(NodeId::new((raw >> 16) as u16)?, raw as u16)?;
+        Some(part.in_generation(self.generation.get()))
     }
 
     fn set_life(&mut self, life: u64) {

@@ -190,7 +190,7 @@ impl<'a> Train<'a> {
         let Via { origin, dest } = self.via.unwrap_or(Via { origin: node, dest: dest_node });
         let source = PartId::new(origin, self.source_part())?;
         let dest = match self.dest_part() {
-            Some(part) => Destinations::One(PartId::new(dest, part)?),
+            Some(part) => Destinations::One(PartId::or_node(dest, part)?),
             None => Destinations::Set(self.set),
         };
         let (class, command) = (self.class(), self.command());

@@ -175,7 +175,8 @@ fn a_message_without_room_is_counted_and_the_rest_of_it_discarded() {
 fn returned_messages_come_one_by_one_and_what_the_engine_said_itself_does_not() {
     let (mut source, mut inbox) = (Source::new(), inbox(2));
     assert!(source.deliver(2, DeliveryKind::Returned { stream: None }, |packer, body| {
-        let to = |dest| Route::new(CduClass::ShortMessage, 4, part(9), PartId::new(node(2), dest).unwrap());
+        let to =
+            |dest| Route::new(CduClass::ShortMessage, 4, part(9), PartId::or_node(node(2), dest).unwrap());
         packer.push(body, to(PartId::NODE), &[0; 16]).unwrap();
         packer.push(body, to(1), b"one").unwrap();
         packer.push(body, to(1), b"two").unwrap();
