@@ -76,10 +76,10 @@ unsafe fn store(stores: Stores, into: *mut u8, from: *const u8, length: usize) {
 
     macro_rules! store {
         ($store:literal, $end:literal) => {
+            // The processor makes ordinary stores in order, and may delay non-temporal ones beyond later stores: `sfence` rules that out, so a
+            // thread that sees a `Release` store made after this sees these, too.
             // SAFETY: reads and writes `length` bytes, 64 per iteration, which the caller guarantees to be readable and writable, and nothing
-            // else. The compiler assumes that the block reads and writes memory, and moves no access across it. The processor makes ordinary
-            // stores in order, and may delay non-temporal ones beyond later stores: `sfence` rules that out, so a thread that sees a `Release`
-            // store made after this sees these, too.
+            // else. The compiler assumes that the block reads and writes memory, and moves no access across it.
             unsafe {
                 asm!(
                     "2:",

@@ -206,9 +206,9 @@ impl SharedMemoryLink {
         }
         self.borrowed += 1;
         let id = BlockId { segment: self.node, index: entry.index };
-        // SAFETY: the bytes lie in the peer's blocks, on a multiple of 64, or in a slot of its ring, on a multiple of 16. They stay mapped as
-        // long as the transport, which leaves them mapped for ever if it is dropped while tokens are alive (`Mpi::drop`). The peer has let go of
-        // the block, and of the room in the slot, and takes them up again when the block is given back, when this transport has ended without
+        // The bytes stay mapped as long as the transport, which leaves them mapped for ever if it is dropped while tokens are alive (`Mpi::drop`).
+        // SAFETY: they lie in the peer's blocks, on a multiple of 64, or in a slot of its ring, on a multiple of 16. The peer has let go of the
+        // block, and of the room in the slot, and takes them up again when the block is given back, when this transport has ended without
         // tokens, or when the process has died (`take_back`).
         Some(unsafe { self.lender.lend(id, base, entry.length) })
     }
