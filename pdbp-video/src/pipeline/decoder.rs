@@ -5,7 +5,7 @@ use pdbp::{Part, StreamWriter, Target};
 use super::wire::{Done, FaultHead, Order, Orders, command};
 use super::{GIVEN_UP, Job, address, analyser_name, report};
 use crate::account::{Stopwatch, Work};
-use crate::decode::{DecodeError, Yuv};
+use crate::decode::{DecodeError, Reel, Yuv};
 use crate::frame::{FrameBytes, FrameId, frame_len, write_frame};
 use crate::plan::{Pair, Side};
 use crate::show::{Decode, Program, Shower};
@@ -88,7 +88,8 @@ impl DecoderPart<'_> {
             zero: 0,
         };
         let Job { streams, pool, reel, .. } = self.job;
-        let program = Program { streams, pool, reel };
+        let (recorded, nothing) = (reel.get(), Reel::default());
+        let program = Program { streams, pool, reel: recorded.unwrap_or(&nothing) };
         shower.pass(program, pass, &mut |stream, decode| self.one(stream, &mut done, decode))?;
         Ok(done)
     }
@@ -155,7 +156,7 @@ mod tests {
     use super::*;
     use crate::account::RunClock;
     use crate::clips::{BUNDLED, Clip};
-    use crate::decode::{Codec, Reel, Sampler};
+    use crate::decode::{Codec, Sampler};
     use crate::measure::Place;
     use crate::plan::{Layout, Mode, Plan, Pool};
     use crate::streams::Streams;
@@ -178,7 +179,8 @@ mod tests {
             place: &place,
             clock: RunClock::start(),
             pool: Pool::new(vec![streams.share(0, 1)]),
-            reel: Reel::default(),
+            replays: false,
+            reel: std::sync::OnceLock::new(),
             error: std::sync::Mutex::default(),
             layout,
         };

@@ -29,7 +29,7 @@ mod wire;
 
 use core::time::Duration;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -80,8 +80,10 @@ struct Job<'a> {
     clock: RunClock,
     layout: Layout,
     pool: Pool,
-    /// The pictures that decoders of this process show when they replay.
-    reel: Reel,
+    /// Whether decoders of this process show the same pictures again and again.
+    replays: bool,
+    /// These pictures, once they are decoded.
+    reel: OnceLock<Reel>,
     /// The first error of a part of this process; the others give up when they see it.
     error: Mutex<Option<PipelineError>>,
 }
@@ -104,6 +106,13 @@ impl Job<'_> {
             return Err(GIVEN_UP.into());
         }
         look_at_peers(part.node())
+    }
+
+    /// Decodes the pictures to replay, if that is not done.
+    fn record(&self) {
+        if self.replays {
+            self.reel.get_or_init(|| Reel::record(self.codec, self.streams.clips()));
+        }
     }
 
     /// Looks for a part until it exists.
@@ -192,8 +201,8 @@ pub fn run(
     let pool = Pool::new(shares(&layout, streams, |node| decodes_at(node).is_some()));
     let decodes = layout.pairs.iter().any(|pair| decodes_at(pair.decodes).is_some());
     let replays = decodes && plan.mode == Mode::Replay;
-    let reel = if replays { Reel::record(codec, streams.clips()) } else { Reel::default() };
-    let job = &Job { streams, plan, codec, place, clock, layout, pool, reel, error: Mutex::default() };
+    let (reel, error) = (OnceLock::new(), Mutex::default());
+    let job = &Job { streams, plan, codec, place, clock, layout, pool, replays, reel, error };
     let outcome = thread::scope(|scope| {
         for pair in &job.layout.pairs {
             if let Some(node) = analyses(pair.analyses) {

@@ -33,6 +33,8 @@ pub(super) enum Speaks {
 
 /// Samples the rows of the node until the run is over.
 pub(super) fn serve(part: &Part, console: Target, speaks: Speaks, job: &Job<'_>) -> Result<(), String> {
+    // Before the first pass, but after the parts of all processes have met: it may take longer than they wait for each other.
+    job.record();
     let ready = job.ready(part.node().id().index());
     part.sender(console)
         .command(command::READY)

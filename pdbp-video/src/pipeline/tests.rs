@@ -151,7 +151,8 @@ fn the_console_is_told_of_the_part_of_a_process_that_failed_first() {
         clock: RunClock::start(),
         layout: Layout::new(1, 1),
         pool: Pool::new(Vec::new()),
-        reel: Reel::default(),
+        replays: false,
+        reel: OnceLock::new(),
         error: Mutex::default(),
     };
     attend(node, "analyser0", PartKind::Gpu, &job, |part, _| {
@@ -160,6 +161,43 @@ fn the_console_is_told_of_the_part_of_a_process_that_failed_first() {
     });
     let failed = console.recv_timeout(MEETING).unwrap();
     assert_eq!((failed.command(), &*failed), (wire::command::FAILED, &b"decoder0@node0: no room"[..]));
+}
+
+/// They were decoded before the parts had met, for which other processes wait a minute.
+#[test]
+fn pictures_to_replay_are_decoded_once_all_have_met_and_before_the_first_pass() {
+    let cluster = Cluster::local(1).unwrap();
+    let node = &cluster.nodes()[0];
+    let console = node.register(CONSOLE_NAME, PartKind::Cpu).unwrap();
+    let streams = Streams::new(bundled().clips, 5);
+    let place = Place::cpu();
+    let job = Job {
+        streams: &streams,
+        plan: Plan { mode: Mode::Replay, passes: 1, decoders: 1 },
+        codec: Codec::default(),
+        place: &place,
+        clock: RunClock::start(),
+        layout: Layout::new(1, 1),
+        pool: Pool::new(Vec::new()),
+        replays: true,
+        reel: OnceLock::new(),
+        error: Mutex::default(),
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            attend(node, &steward_name(0), PartKind::Cpu, &job, |part, found| {
+                assert!(job.reel.get().is_none(), "not before its part is there, and the console's");
+                steward::serve(part, found, steward::Speaks::ForNode, &job)
+            });
+        });
+        let ready = console.recv_timeout(MEETING).unwrap();
+        assert_eq!(ready.command(), wire::command::READY);
+        assert!(job.reel.get().is_some(), "before the console begins a pass");
+        let stop = wire::Order::from(wire::Orders::Stop);
+        console.send(ready.source(), bytemuck::bytes_of(&stop)).unwrap();
+        console.flush();
+    });
+    assert!(job.error().is_none());
 }
 
 #[test]
