@@ -76,10 +76,20 @@ fn without_user(address: &str) -> String {
     // A password with one of these marks, which should have been encoded, begins like a port that is no number.
     let port = rest.get(..host_end).and_then(|host| host.rsplit_once(':')).map(|(_, port)| port);
     let is_port = |port: &str| port.ends_with(']') || port.parse::<u16>().is_ok();
-    let has_mark = port.is_some_and(|port| !is_port(port));
+    let has_mark = port.is_some_and(|port| !is_port(port)) || may_have_user(rest);
     let end = user_end(if has_mark { ends(&[' ']) } else { host_end });
     let rest = end.and_then(|end| rest.get(end + 1..)).unwrap_or(rest);
     format!("{scheme}://{rest}")
+}
+
+/// Whether what follows `://` begins like a host with a port, but may be a user with a password of digits and a `/`, which should have been
+/// encoded: after an `@` in its path there is one more path, as after a host.
+pub(crate) fn may_have_user(rest: &str) -> bool {
+    let Some((begin, path)) = rest.split_once(['/', '?', '#', ' ']) else { return false };
+    let is_number = |port: &str| !port.is_empty() && port.bytes().all(|digit| digit.is_ascii_digit());
+    let has_port = begin.rsplit_once(':').is_some_and(|(_, port)| is_number(port)) && !begin.contains('@');
+    let path = path.split(' ').next().unwrap_or_default();
+    has_port && path.rsplit_once('@').is_some_and(|(_, host)| host.contains('/'))
 }
 
 #[cfg(test)]
@@ -93,6 +103,8 @@ mod tests {
             ("rtsp://me:secret@cam:554/one", "rtsp://cam:554/one"),
             ("rtp://me:sec@ret@1.2.3.4", "rtp://1.2.3.4"),
             ("rtsp://me:sec/ret@cam/one", "rtsp://cam/one"),
+            ("rtsp://me:12/sec@cam/one", "rtsp://cam/one"),
+            ("rtsp://me:12/s?c@cam:554/one; a@b", "rtsp://cam:554/one; a@b"),
             ("not rtsp://me:#sec?r@et@cam:554/one; a@b", "not rtsp://cam:554/one; a@b"),
             ("rtsp://cam:554/one@2", "rtsp://cam:554/one@2"),
             // It could be part of a password.

@@ -125,6 +125,11 @@ impl Address {
 
 fn rtsp(text: &str, carrier: Carrier) -> Result<Address, String> {
     let usage = "give rtsp://[USER:PASSWORD@]HOST[:PORT]/PATH, and write the letters % / ? # of a password as %25 %2F %3F %23";
+    if text.split_once("://").is_some_and(|(_, rest)| plain::may_have_user(rest)) {
+        return Err(format!(
+            "the @ may end a password that has a / or an @ of the path; {usage}, and that of a path as %40"
+        ));
+    }
     let mut url = Url::parse(text).map_err(|error| format!("{error}; {usage}"))?;
     if url.host_str().is_none_or(str::is_empty) {
         return Err("names no host; give rtsp://HOST[:PORT]/PATH".into());

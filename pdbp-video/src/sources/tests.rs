@@ -157,6 +157,22 @@ fn parameter_sets_of_the_description_are_put_in_front_of_key_pictures() {
     assert_eq!(nals(&unit.bytes)[..sets.len()], sets);
 }
 
+/// The set that was missing stood in front of the one that it refers to: decoders do not know it then.
+#[test]
+fn parameter_sets_that_a_key_picture_lacks_follow_those_that_they_refer_to() {
+    let sent = units(BUNDLED[0].data);
+    let is_picture_set = |nal: &&[u8]| nal[0] & 0x1f == 8;
+    let (missing, rest): (Vec<&[u8]>, Vec<&[u8]>) = nals(&sent[0]).into_iter().partition(is_picture_set);
+    let bare: Vec<u8> = rest.iter().flat_map(|nal| [&[0, 0, 1], *nal].concat()).collect();
+    let parameter_sets: Vec<_> = missing.iter().map(|set| set.to_vec()).collect();
+    let packets = Sender::new(Standard::H264).pictures(&[bare]);
+    let read = read(&mut RtpReader::new(&Media { parameter_sets, ..media(Standard::H264) }), &packets);
+    let unit = read[0].as_ref().unwrap();
+    let types: Vec<_> = nals(&unit.bytes).iter().map(|nal| nal[0] & 0x1f).collect();
+    let first = |wanted: u8| types.iter().position(|kind| *kind == wanted);
+    assert!(first(7) < first(8) && first(8) < first(5), "{types:?}");
+}
+
 #[test]
 fn packets_that_overtake_others_are_put_in_order() {
     let sent = units(BUNDLED[0].data);
@@ -362,6 +378,11 @@ fn what_is_not_read_is_refused_by_name() {
     assert_eq!(credentials, Some(("me".into(), "p@ss".into())));
     let marked = Address::parse("rtsp://me:x/secret@cam/one").unwrap().unwrap_err();
     assert!(marked.text == "rtsp://cam/one" && marked.reason.contains("%2F"), "{marked}");
+    // It was asked of port 12 of a host "me", and shown.
+    let digits = Address::parse("rtsp://me:12/secret@cam/one").unwrap().unwrap_err();
+    assert!(digits.text == "rtsp://cam/one" && digits.reason.contains("%2F"), "{digits}");
+    assert!(Address::parse("rtsp://cam:554/one@2").unwrap().is_ok());
+    assert!(Address::parse("rtsp://me:pw@cam:554/a@b/c").unwrap().is_ok());
     for text in ["foo://me:secret@x", "rtp://me:secret@1.2.3.4", "rtp://1.2.3.4:1?password=secret"] {
         let text = Address::parse(text).unwrap().unwrap_err().to_string();
         assert!(!text.contains("secret"), "{text}");

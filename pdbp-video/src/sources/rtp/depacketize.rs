@@ -141,12 +141,12 @@ impl Depacketizer {
         if self.is_key { kinds.all(|kind| self.sets.contains_key(&kind)) } else { !self.waits_for_key }
     }
 
-    /// The unit, preceded by the parameter sets that a key picture lacks.
+    /// The unit. If it is a key picture that lacks parameter sets of some type, all sets precede it, also those that are in it: a decoder takes a
+    /// set only after those that it refers to, which have a lower type.
     fn whole(&mut self) -> AccessUnit {
         let mut bytes = Vec::new();
-        if self.is_key {
-            let missing = self.sets.iter().filter(|(kind, _)| !self.has_sets.contains(kind));
-            for set in missing.flat_map(|(_, sets)| sets) {
+        if self.is_key && !self.sets.keys().all(|kind| self.has_sets.contains(kind)) {
+            for set in self.sets.values().flatten() {
                 bytes.extend_from_slice(&START_CODE);
                 bytes.extend_from_slice(set);
             }
