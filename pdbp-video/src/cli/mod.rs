@@ -347,6 +347,15 @@ impl Cli {
             Ok(both) => both,
             Err(error) => return Err((error, notices)),
         };
+        let side = self.side();
+        let threads = match job {
+            // Both clusters must come to the same number, too.
+            _ if side != Side::Whole => 2,
+            // Every process must come to the same number, whatever its host has.
+            Some(_) => usize::from(nodes / 2).max(1),
+            None => thread::available_parallelism().map_or(1, usize::from),
+        };
+        let decoders = self.decoders.map_or(threads, usize::from);
         let count = amount::streams(self, &clips);
         let mut streams = Streams::new(clips, count);
         let mut room = None;
@@ -355,7 +364,8 @@ impl Cli {
             let needs = Needs::measure(codec, &clips::bundled().clips);
             room = Some(live::provide(&streams, needs, self.live_memory, &mut notices));
         }
-        if mode == Mode::Continuous {
+        // Only decoders take memory for each stream.
+        if mode == Mode::Continuous && (self.room || decodes(&side, nodes, decoders, job)) {
             let available = memory::available_bytes(codec);
             let needs = Needs::measure(codec, streams.clips());
             (streams, room) = match room::fit(streams, needs.zip(available), &mut notices) {
@@ -371,15 +381,6 @@ impl Cli {
             ));
         }
         let passes = amount::passes(self, mode, streams.clips());
-        let side = self.side();
-        let threads = match job {
-            // Both clusters must come to the same number, too.
-            _ if side != Side::Whole => 2,
-            // Every process must come to the same number, whatever its host has.
-            Some(_) => usize::from(nodes / 2).max(1),
-            None => thread::available_parallelism().map_or(1, usize::from),
-        };
-        let decoders = self.decoders.map_or(threads, usize::from);
         let plan = Plan { mode, passes, decoders };
         let place = match self.place(&side, plan, nodes, job) {
             Ok(place) => place,
@@ -478,6 +479,15 @@ impl Cli {
         }
         Ok(clips)
     }
+}
+
+/// Whether this process decodes.
+fn decodes(side: &Side, nodes: u16, decoders: usize, job: Option<Launch>) -> bool {
+    let decodes_at = |rank| {
+        let pairs = Layout::of(side.clone(), nodes, decoders).pairs;
+        pairs.iter().any(|pair| usize::from(pair.decodes) == rank)
+    };
+    side.decodes() && job.is_none_or(|job| decodes_at(job.rank))
 }
 
 #[cfg(test)]

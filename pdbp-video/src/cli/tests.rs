@@ -127,6 +127,28 @@ fn continuous_runs_are_cut_to_the_memory_there_is() {
     assert!(all.count() == 1000 && notices[1].contains("does not tell"), "{notices:?}");
 }
 
+/// A host that only analyses was cut to the streams that it could have decoded, or refused to run.
+#[test]
+fn only_processes_that_decode_need_memory_for_decoders() {
+    let job = |rank| Some(Launch { rank, ranks: 4 });
+    assert_eq!([0, 1, 2, 3].map(|rank| decodes(&Side::Whole, 4, 2, job(rank))), [true, true, false, false]);
+    assert!(decodes(&Side::Whole, 4, 2, None));
+    for job in [None, job(0), job(3)] {
+        assert!(!decodes(&Side::Analyses("east".into()), 4, 2, job));
+    }
+    assert!(decodes(&Side::Decodes("west".into()), 2, 2, None));
+    assert!(!decodes(&Side::Decodes("west".into()), 4, 2, job(3)), "there are only two decoders");
+}
+
+#[cfg(feature = "net")]
+#[test]
+fn a_cluster_that_only_analyses_takes_all_streams() {
+    let wanted = ["--continuous", "--class", "qcif", "--streams", "10000000", "--decode-in", "east"];
+    let setup = cli(&wanted).setup(None).unwrap();
+    assert_eq!((setup.streams.count(), setup.room), (10_000_000, None));
+    assert!(setup.notices.is_empty(), "{:?}", setup.notices);
+}
+
 #[test]
 fn a_decoder_that_is_not_there_is_refused_with_what_was_looked_for() {
     let (error, _) = cli(&["--decoder", "/absent/libavcodec.so.59"]).setup(None).unwrap_err();
