@@ -8,7 +8,7 @@
 mod picture;
 mod view;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +16,7 @@ use std::time::Instant;
 
 use pdbp::{Page, Pages};
 
+use self::picture::Wanted;
 use crate::clips::Clip;
 use crate::decode::Codec;
 use crate::frame::{ScoreRecord, StreamClass};
@@ -40,8 +41,8 @@ struct Shared {
     plan: Plan,
     codec: Codec,
     begun: Instant,
-    /// Streams whose picture cannot be shown, and the picture's number: it is not retried.
-    not_shown: Mutex<BTreeMap<usize, u32>>,
+    /// Streams, and those of their pictures that cannot be shown.
+    not_shown: Mutex<BTreeMap<usize, BTreeSet<u64>>>,
     state: Mutex<State>,
 }
 
@@ -157,17 +158,24 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Picture `number` of `clip`, which that stream has shown, for a browser. A picture that cannot be shown is tried only once, since decoding it
+    /// Picture `number` of `clip`, which that stream has shown, for a browser. A picture that cannot be shown is not tried again, since decoding it
     /// may cost a process.
     fn picture(&self, stream: usize, clip: &Clip, number: u32) -> Option<String> {
-        // Losing these numbers does no harm.
+        let wanted = Wanted::of(clip, number)?;
+        // Losing what is in there does no harm.
         let not_shown = || self.not_shown.lock().unwrap_or_else(PoisonError::into_inner);
-        if not_shown().get(&stream) == Some(&number) {
+        if not_shown().get(&stream).is_some_and(|pictures| pictures.contains(&wanted.id())) {
             return None;
         }
-        let url = picture::url(self.codec, clip, number);
+        let url = picture::url(self.codec, clip, &wanted);
         if url.is_none() {
-            not_shown().insert(stream, number);
+            let mut not_shown = not_shown();
+            let pictures = not_shown.entry(stream).or_default();
+            // Of a live source those before do not come again.
+            if clip.source().is_some() {
+                pictures.clear();
+            }
+            pictures.insert(wanted.id());
         }
         url
     }

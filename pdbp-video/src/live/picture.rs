@@ -1,23 +1,55 @@
 //! Pictures for a browser: decoded again on request, so that none have to be kept.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
 use crate::clips::Clip;
 use crate::decode::{Codec, Follower, Sampler, Yuv};
 use crate::measure::restore::restore;
-use crate::sources::Source;
 
 /// Widest picture that is shown as it is; of wider ones only every second sample, and so on.
 const WIDEST: usize = 360;
 /// Bytes of the two headers of a BMP file.
 const HEADERS: u32 = 54;
 
-/// Picture `number` of a clip as a `data:` URL. `None` if it cannot be decoded, or the clip has no such picture.
-pub(super) fn url(codec: Codec, clip: &Clip, number: u32) -> Option<String> {
-    if let Some(source) = clip.source() {
-        return last_key(codec, source);
+/// What is shown of a clip.
+pub(super) enum Wanted {
+    /// The picture of this number.
+    Picture(u32),
+    /// The last key picture of a live source.
+    Key(Vec<u8>),
+}
+
+impl Wanted {
+    /// Picture `number`, or what there is instead of a live source, as far as this process receives it.
+    pub(super) fn of(clip: &Clip, number: u32) -> Option<Self> {
+        clip.source().map_or(Some(Self::Picture(number)), |source| Some(Self::Key(source.last_key()?.bytes)))
     }
+
+    /// The same for the same picture.
+    pub(super) fn id(&self) -> u64 {
+        match self {
+            Self::Picture(number) => (*number).into(),
+            Self::Key(bytes) => {
+                let mut hasher = DefaultHasher::new();
+                bytes.hash(&mut hasher);
+                hasher.finish()
+            }
+        }
+    }
+}
+
+/// A picture of a clip as a `data:` URL. `None` if it cannot be decoded, or the clip has no such picture.
+pub(super) fn url(codec: Codec, clip: &Clip, wanted: &Wanted) -> Option<String> {
+    match wanted {
+        Wanted::Picture(number) => picture(codec, clip, *number),
+        Wanted::Key(bytes) => key(codec, bytes),
+    }
+}
+
+fn picture(codec: Codec, clip: &Clip, number: u32) -> Option<String> {
     // A follower would begin anew at the end of the clip.
     clip.index().pictures.get(number as usize)?;
     let before = clip.index().entries.iter().rev().find(|entry| entry.picture <= number)?;
@@ -30,9 +62,8 @@ pub(super) fn url(codec: Codec, clip: &Clip, number: u32) -> Option<String> {
     })
 }
 
-/// The last key picture of a live source, as far as this process receives it.
-fn last_key(codec: Codec, source: &Source) -> Option<String> {
-    let clip = Clip::new("", source.last_key()?.bytes).ok()?;
+fn key(codec: Codec, bytes: &[u8]) -> Option<String> {
+    let clip = Clip::new("", bytes.to_vec()).ok()?;
     Sampler::new(codec).sample(&clip, clip.index().entries.first()?, bitmap).ok()
 }
 
@@ -77,7 +108,7 @@ mod tests {
         let clips = bundled().clips;
         for (clip, columns, rows) in [(&clips[0], 176, 144), (&clips[4], 352, 288)] {
             for number in [0, 1, 37] {
-                let url = url(Codec::default(), clip, number).unwrap();
+                let url = url(Codec::default(), clip, &Wanted::Picture(number)).unwrap();
                 let file =
                     BASE64_STANDARD.decode(url.strip_prefix("data:image/bmp;base64,").unwrap()).unwrap();
                 let at = |place: usize| u32::from_le_bytes(file[place..place + 4].try_into().unwrap());
@@ -86,6 +117,6 @@ mod tests {
                 assert!(high - low > 100, "a picture of one colour");
             }
         }
-        assert!(url(Codec::default(), &clips[0], 100_000).is_none());
+        assert!(url(Codec::default(), &clips[0], &Wanted::Picture(100_000)).is_none());
     }
 }

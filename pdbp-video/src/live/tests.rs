@@ -136,6 +136,31 @@ fn a_long_run_keeps_as_many_points_as_a_short_one() {
     assert!(view.contains("3</b><span>streams behind"), "{view}");
 }
 
+/// A picture that comes too late was never shown any more, and one that cannot be shown was decoded anew with every number.
+#[test]
+fn a_picture_that_cannot_be_shown_is_not_tried_again_and_one_that_is_not_there_yet_is() {
+    let address = crate::sources::Address::parse("rtp://127.0.0.1:0").unwrap().unwrap();
+    let clips =
+        vec![Clip::live(crate::sources::Source::new(address)), Clip::new("file", BUNDLED[0].data).unwrap()];
+    let streams = Streams::new(clips, 2);
+    let live = live(&streams, Plan { mode: Mode::Live, passes: 1, decoders: 1 });
+    let [source, file] = [0, 1].map(|clip| &streams.clips()[clip]);
+    let known = || live.0.not_shown.lock().unwrap().values().map(|pictures| pictures.len()).sum::<usize>();
+    let key = |bytes: &[u8]| {
+        let standard = crate::annexb::Standard::H264;
+        let unit = crate::sources::AccessUnit { standard, bytes: bytes.to_vec(), is_key: true };
+        source.source().unwrap().decoded(unit);
+    };
+    assert!(live.0.picture(0, source, 7).is_none() && known() == 0);
+    key(b"no picture");
+    assert!([7, 8, 9].into_iter().all(|number| live.0.picture(0, source, number).is_none()) && known() == 1);
+    key(BUNDLED[0].data);
+    assert!(live.0.picture(0, source, 9).is_some());
+    // In turn, as streams show them.
+    assert!([1_000, 2_000, 1_000].into_iter().all(|number| live.0.picture(1, file, number).is_none()));
+    assert_eq!(known(), 3);
+}
+
 #[test]
 fn an_address_that_is_taken_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
