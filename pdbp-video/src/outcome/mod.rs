@@ -204,9 +204,12 @@ pub(crate) struct Past {
     tallies: Vec<Tally>,
     /// Of each stream: pictures, and the pass of the last one, plus 1.
     pictures: Vec<(u64, u32)>,
+    /// Of the last picture of each stream.
+    classes: BTreeMap<StreamNo, StreamClass>,
     /// Of each class.
     frames: [usize; StreamClass::ALL.len()],
-    faults: BTreeMap<StreamNo, u64>,
+    /// Of each stream: how many, and the last.
+    faults: BTreeMap<StreamNo, (u64, String)>,
 }
 
 /// Scores of live sources that are kept: 128 MB.
@@ -277,7 +280,7 @@ impl Outcome {
 
     /// Keeps at most this many scores, and as many faults; the older half, which is dropped, is counted. A run over live sources may go on for
     /// days.
-    fn forget(&mut self, most: usize) {
+    pub(crate) fn forget(&mut self, most: usize) {
         if self.arrivals.len() <= most && self.faults.len() <= most {
             return;
         }
@@ -297,11 +300,13 @@ impl Outcome {
                 tally.add(id.frame, record.sight());
                 *pictures = (pictures.0 + 1, id.pass.saturating_add(1));
             }
+            self.past.classes.insert(id.stream, record.class());
             self.past.frames[record.class() as usize] += 1;
         }
         let old = if self.faults.len() > most { self.faults.len() - most / 2 } else { 0 };
         for fault in self.faults.drain(..old) {
-            *self.past.faults.entry(fault.stream).or_default() += 1;
+            let (faults, last) = self.past.faults.entry(fault.stream).or_default();
+            (*faults, *last) = (*faults + 1, fault.reason);
         }
         (self.pace.scores, self.pace.faults) = (self.arrivals.len(), self.faults.len());
     }
@@ -334,7 +339,18 @@ impl Outcome {
     /// Pictures that were measured, and faults, also those that are no longer kept.
     pub fn totals(&self) -> (u64, u64) {
         let frames = self.past.frames.iter().sum::<usize>() + self.arrivals.len();
-        (frames as u64, self.past.faults.values().sum::<u64>() + self.faults.len() as u64)
+        let faults = self.past.faults.values().map(|(faults, _)| faults).sum::<u64>();
+        (frames as u64, faults + self.faults.len() as u64)
+    }
+
+    /// Pictures of a stream whose scores are no longer kept.
+    pub(crate) fn dropped(&self, stream: StreamNo) -> u64 {
+        self.past.pictures.get(stream.0 as usize).map_or(0, |(pictures, _)| *pictures)
+    }
+
+    /// Whether the scores kept begin in the middle of the run.
+    pub(crate) fn has_dropped(&self) -> bool {
+        self.past.frames.iter().any(|frames| *frames > 0)
     }
 
     /// The known state of each stream of a run over live sources.
@@ -342,8 +358,9 @@ impl Outcome {
         let passes = u32::try_from(self.passes.len()).unwrap_or(u32::MAX);
         let state = |stream: StreamNo| {
             let (pictures, last) = self.past.pictures.get(stream.0 as usize).copied().unwrap_or_default();
-            let faults = self.past.faults.get(&stream).copied().unwrap_or_default();
-            SourceState { stream, pictures, faults, last_fault: None, silent: passes.saturating_sub(last) }
+            let (faults, last_fault) = self.past.faults.get(&stream).cloned().unzip();
+            let (faults, silent) = (faults.unwrap_or_default(), passes.saturating_sub(last));
+            SourceState { stream, pictures, faults, last_fault, silent }
         };
         let mut states: Vec<_> = (0..self.streams).map(StreamNo).map(state).collect();
         for id in self.arrivals.iter().map(|arrival| arrival.record.id()) {
@@ -398,7 +415,8 @@ impl Outcome {
     /// The classes of live sources by their latest pictures, before which nothing is known of them.
     pub(crate) fn classes(&self) -> BTreeMap<StreamNo, StreamClass> {
         let live = self.arrivals.iter().filter(|_| self.mode == Mode::Live);
-        live.map(|arrival| (arrival.record.id().stream, arrival.record.class())).collect()
+        let kept = live.map(|arrival| (arrival.record.id().stream, arrival.record.class()));
+        self.past.classes.iter().map(|(stream, class)| (*stream, *class)).chain(kept).collect()
     }
 
     fn summary(

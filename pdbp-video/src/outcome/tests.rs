@@ -68,6 +68,20 @@ fn what_is_dropped_of_a_long_run_is_counted_all_the_same() {
     assert_eq!(outcome.totals(), (60, 50));
     assert_eq!(sources[1].last_fault.as_deref(), Some("fault 49"));
     assert_eq!(outcome.tallies().iter().map(|tally| tally.black).collect::<Vec<_>>(), [50, 10]);
+    // Stream 1 has no scores left, and gave its last picture as QCIF all the same.
+    assert!(outcome.arrivals.iter().all(|arrival| arrival.record.id().stream == StreamNo(0)));
+    assert_eq!(outcome.classes().get(&StreamNo(1)), Some(&StreamClass::Qcif));
+    assert_eq!((outcome.dropped(StreamNo(1)), outcome.has_dropped()), (10, true));
+    for _ in 0..9 {
+        outcome.faults.push(Fault { stream: StreamNo(0), pass: 50, captured_ns: 0, reason: "cut".into() });
+    }
+    outcome.forget(8);
+    outcome.faults.clear();
+    assert_eq!(
+        outcome.sources()[1].last_fault.as_deref(),
+        Some("fault 49"),
+        "it is not kept with the others"
+    );
 }
 
 #[test]

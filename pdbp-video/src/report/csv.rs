@@ -91,7 +91,9 @@ fn all_streams(streams: &Streams, outcome: &Outcome) -> String {
             Some(clip) => clip.class().name(),
             None => "?",
         };
-        let _ = write!(out, "{},{},{class},{frames}", stream.0, clip_name(streams, stream));
+        // The means are of the scores that are kept.
+        let all = outcome.dropped(stream) + u64::from(frames);
+        let _ = write!(out, "{},{},{class},{all}", stream.0, clip_name(streams, stream));
         for sum in sum {
             match frames {
                 0 => out.push(','), // no frame, no mean

@@ -126,7 +126,10 @@ pub(super) fn throughput(outcome: &Outcome) -> Series {
         counts[step(arrival.received_ns)] += 1;
     }
     let width = length(outcome) / STEPS as f64;
-    let points = counts.iter().enumerate().flat_map(|(step, count)| {
+    // Before that there were scores, too.
+    let first = outcome.arrivals.first().filter(|_| outcome.has_dropped());
+    let first = first.map_or(0, |arrival| step(arrival.received_ns) + 1);
+    let points = counts.iter().enumerate().skip(first).flat_map(|(step, count)| {
         let rate = f64::from(*count) / width;
         [(step as f64 * width, rate), ((step + 1) as f64 * width, rate)]
     });

@@ -124,6 +124,26 @@ fn the_page_of_live_sources_has_their_states_and_calls_faults_by_their_name() {
     assert!(!page.contains("<h2>Sources</h2>") && page.contains("pictures missing"));
 }
 
+/// The plot showed that nothing had arrived before, and a stream had more black pictures than pictures.
+#[test]
+fn what_is_no_longer_kept_is_counted_and_leaves_no_zeros() {
+    let (streams, mut outcome) = run();
+    outcome.mode = Mode::Live;
+    let all = outcome.arrivals.len();
+    let end = outcome.arrivals.iter().map(|arrival| arrival.received_ns).max().unwrap();
+    for (place, arrival) in outcome.arrivals.iter_mut().enumerate() {
+        arrival.received_ns = end + 1_000_000_000 * place as u64;
+    }
+    let points = |outcome: &Outcome| series::throughput(outcome).points;
+    assert_eq!(points(&outcome).len(), 120);
+    outcome.forget(all / 2);
+    let kept = points(&outcome);
+    assert!(kept.len() < 60 && kept[0].0 > 0.0, "{kept:?}");
+    let file = csv::files(&streams, &outcome)[1].1.clone();
+    let frames = file.lines().skip(1).map(|line| line.split(',').nth(3).unwrap().parse::<usize>().unwrap());
+    assert_eq!(frames.sum::<usize>(), all, "{file}");
+}
+
 #[test]
 fn an_empty_run_still_gives_a_page() {
     let streams = Streams::new(Vec::new(), 0);
