@@ -1,6 +1,6 @@
 //! Parts that come and go while messages to them are in flight.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use pdbp_core::endpoint::{Endpoint, SendError};
 use pdbp_core::engine::LocalPart;
@@ -22,7 +22,8 @@ const NAME: &str = "guest";
 const AGAIN: u64 = 5_000;
 
 /// The guest of a node: a part that comes and goes again and again, with a name or without one. It sends to guests that it has
-/// looked up at some time, and to nameless ones that have sent it something. Each message contains the id of its addressee.
+/// looked up at some time, and to nameless ones that have sent it something. Each message contains the ids of its addressee and its
+/// sender, and a number greater than those that the sender has used before.
 #[derive(Debug)]
 pub(super) struct Guests {
     /// Average nanoseconds from one action to the next; 0 for no guest.
@@ -38,6 +39,11 @@ pub(super) struct Guests {
     /// Whether the next guest has no name.
     nameless: bool,
     known: VecDeque<PartId>,
+    /// The number of the last message sent; and of the last one that the current guest has got from each sender.
+    last: u64,
+    heard: BTreeMap<PartId, u64>,
+    #[cfg(test)]
+    pub(super) sends_twice: bool,
     /// Number of messages to guests that were gone.
     pub(super) astray: u64,
     pub(super) received: u64,
@@ -57,6 +63,10 @@ impl Guests {
             here: None,
             nameless: false,
             known: VecDeque::new(),
+            last: 0,
+            heard: BTreeMap::new(),
+            #[cfg(test)]
+            sends_twice: false,
             astray: 0,
             received: 0,
             of_nameless: 0,
@@ -85,7 +95,7 @@ impl Guests {
                 // The previous guest may still be leaving.
                 None if self.nameless => self.here = endpoint.attach().ok(),
                 None => self.here = endpoint.register(NAME, PartKind::Cpu).ok(),
-                Some(id) => self.stay(endpoint, id)?,
+                Some(id) => self.stay(endpoint, id, now)?,
             }
         }
         let again = is_left.then_some(now + AGAIN);
@@ -96,6 +106,7 @@ impl Guests {
         &mut self,
         endpoint: &mut Endpoint<'_, T, M, P, W>,
         me: PartId,
+        now: u64,
     ) -> Result<(), Breach> {
         let state = endpoint.state(me);
         if state == LocalPart::Pending {
@@ -105,6 +116,7 @@ impl Guests {
             // Unregistered together with its unread messages.
             if endpoint.unregister(me).is_ok() {
                 (self.here, self.nameless) = (None, self.random.below(2) == 0);
+                self.heard.clear();
             }
             return Ok(());
         }
@@ -123,7 +135,13 @@ impl Guests {
             if endpoint.engine().recurrence() != 0 && !endpoint.engine().has_part(to) {
                 continue;
             }
-            send(endpoint, me, to)?;
+            // Greater than those of a former life, too.
+            self.last = now.max(self.last + 1);
+            send(endpoint, me, to, self.last)?;
+            #[cfg(test)]
+            if self.sends_twice {
+                send(endpoint, me, to, self.last)?;
+            }
         }
         Ok(())
     }
@@ -144,18 +162,26 @@ impl Guests {
         // A message that went through a relay may have been in flight for longer than the node was out.
         let of_before = |to: PartId| routing == Routing::Grid && to == id.in_generation(to.generation());
         while let Some(message) = endpoint.poll_recv(id) {
-            let bits = message.bytes().try_into().map(u64::from_le_bytes).unwrap_or(u64::MAX);
-            let source = endpoint.engine().resolve(message.source().address());
+            let found = parse(message.bytes());
+            let address = message.source().address();
+            let source = endpoint.engine().resolve(address);
             endpoint.release(message);
             self.received += 1;
             if let Some(source) = source.filter(|source| source.is_nameless()) {
                 self.of_nameless += 1;
                 self.remember(source);
             }
-            let to = PartId::from_bits(bits);
-            if !to.is_some_and(|to| to == id || of_before(to)) {
-                let what = format!("{id} has got a message to {to:?}");
+            let right =
+                found.filter(|(to, from, _)| (*to == id || of_before(*to)) && from.address() == address);
+            let Some((to, from, number)) = right else {
+                let what = format!("{id} has got a message from {address:?} that says: {found:?}");
                 return Err(Breach::new(Invariant::Contents, what));
+            };
+            if to == id
+                && let Some(before) = self.heard.insert(from, number).filter(|before| *before >= number)
+            {
+                let what = format!("{id} has got message {number} of {from} after {before}");
+                return Err(Breach::new(Invariant::Once, what));
             }
         }
         while let Some(returned) = endpoint.poll_returned(id) {
@@ -194,14 +220,23 @@ fn change_pipe<T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging>(
     }
 }
 
-/// Sends a message that contains the id of its addressee. Without room or a route, it sends nothing.
+/// The addressee, the sender and the number of a message.
+fn parse(bytes: &[u8]) -> Option<(PartId, PartId, u64)> {
+    let (words, []) = bytes.as_chunks::<8>() else { return None };
+    let [to, from, number] = words else { return None };
+    let part = |word: &[u8; 8]| PartId::from_bits(u64::from_le_bytes(*word));
+    Some((part(to)?, part(from)?, u64::from_le_bytes(*number)))
+}
+
+/// Sends a message that contains the ids of its addressee and sender, and its number. Without room or a route, it sends nothing.
 fn send<T: Transport, M: BlockMemory, P: SpacePolicy, W: Staging>(
     endpoint: &mut Endpoint<'_, T, M, P, W>,
     me: PartId,
     to: PartId,
+    number: u64,
 ) -> Result<(), Breach> {
-    let bits = to.to_bits().to_le_bytes();
-    match endpoint.send(me, to, &bits) {
+    let words = [to.to_bits(), me.to_bits(), number].map(u64::to_le_bytes);
+    match endpoint.send(me, to, words.as_flattened()) {
         Ok(()) | Err(SendError::WouldBlock | SendError::PeerFailed(_)) => Ok(()),
         Err(error) => Err(Breach::new(Invariant::Accounted, format!("{me} cannot send to {to}: {error}"))),
     }

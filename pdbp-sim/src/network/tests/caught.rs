@@ -156,6 +156,15 @@ fn a_message_to_a_second_part_that_comes_twice() {
 }
 
 #[test]
+fn a_message_to_a_guest_that_comes_twice() {
+    let mix = Mix { guests: us(20), ..Mix::default() };
+    let mut cluster = Cluster::new(Setup { seed: 3, mix, traffic_until: ms(5), ..Setup::new(2) }).unwrap();
+    cluster.hosts[0].as_mut().unwrap().guests.sends_twice = true;
+    let broken = found(cluster, &"a message to a guest");
+    assert!(broken.invariant == Invariant::Once && broken.what.contains("has got message"), "{broken}");
+}
+
+#[test]
 fn a_message_that_neither_arrives_nor_comes_back() {
     let traffic = Traffic::uniform().rate(50_000);
     let mut setup = Setup { seed: 3, traffic, traffic_until: ms(5), ..Setup::new(2) };
