@@ -134,8 +134,8 @@ pub(super) fn check_blocks<T: Transport, M: BlockMemory, P: SpacePolicy>(
 }
 
 /// Checks the counters that must stay 0 however many links fail. (Blocks can be stale: those that had arrived from a node that is
-/// not a member.) `steady` returns whether there has been only one primary, or no node asks one for barriers or quiescence, so that
-/// nothing can come from, or be for, a former primary.
+/// not a member.) `steady` returns whether there has been only one primary, or no node asks one for anything, so that nothing can
+/// come from, or be for, a former primary.
 pub(super) fn check_counters(counters: &Counters, steady: impl Fn() -> bool) -> Result<(), Breach> {
     let never = [
         ("malformed", counters.malformed),
