@@ -12,7 +12,9 @@
 //!
 //! In the first pair of rows the follower's span ends before the primary's; in the second pair the primary's ends first.
 //!
-//! The primary declares a member down from which nothing has arrived, requests or data, for as long as it assumes that it can read.
+//! The primary declares a member down from which nothing has arrived, requests or data, for as long as it assumes that it can read. It
+//! probes a member from which something arrives, but no requests: the member may have taken the primary for missing, and then follows
+//! none until it hears from one.
 //!
 //! # Suspended nodes
 //! A stopped process, or a machine that sleeps, is a node whose time jumps. When it resumes, its leases have expired by its own
@@ -27,6 +29,7 @@
 //! entries are still safe, since committing needs no clock.
 
 use super::message::Body;
+use super::peer::Flow;
 use super::{Agreement, Flaw, Role, Stage};
 use crate::id::{NodeId, Time};
 
@@ -159,6 +162,20 @@ impl Agreement<'_> {
         }
     }
 
+    /// At the primary: probes members that have long requested no lease. One that takes this primary for missing no longer follows it
+    /// until it hears from it; and since whatever else it sends shows that it lives, it is not declared down either.
+    fn probe_silent(&mut self) {
+        let (now, lease) = (self.clock, self.settings.lease);
+        if !self.is_serving(now) {
+            return;
+        }
+        let requests = |peer: &super::Peer| peer.stamp.is_some_and(|stamp| now.since(stamp) <= lease);
+        for peer in self.peers.iter_mut().filter(|p| p.member && p.flow == Flow::Stream && !requests(p)) {
+            peer.flow = Flow::Probe;
+            self.dirty = true;
+        }
+    }
+
     /// Builds the answer to a node that requests a lease.
     pub(super) fn grant(&self, node: NodeId, sent: Time) -> Body {
         let covered = self.term.floor.max(self.stable);
@@ -182,6 +199,7 @@ impl Agreement<'_> {
             if lease > 0 && now >= self.term.check_at {
                 self.term.check_at = now.after((lease / 8).max(1));
                 self.recheck_all();
+                self.probe_silent();
                 if !self.is_serving(now)
                     && !self.is_last()
                     && now > self.term.since.after(lease.saturating_mul(2))

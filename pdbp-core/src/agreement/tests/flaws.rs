@@ -28,31 +28,31 @@ macro_rules! flaws {
 
 flaws! {
     plan:
-    commits_by_a_minority_are_noticed: MinorityCommits from 1,
-    two_votes_in_an_epoch_are_noticed: VotesTwice from 98,
-    votes_for_a_stale_log_are_noticed: VotesForStaleLog from 97,
-    primaries_of_old_epochs_that_are_heard_are_noticed: NoFencing from 4248,
+    commits_by_a_minority_are_noticed: MinorityCommits from 4,
+    two_votes_in_an_epoch_are_noticed: VotesTwice from 120,
+    votes_for_a_stale_log_are_noticed: VotesForStaleLog from 156,
+    primaries_of_old_epochs_that_are_heard_are_noticed: NoFencing from 9802,
     answers_before_all_have_applied_are_noticed: AnswersEarly from 0,
     lookups_without_a_lease_are_noticed: ReadsWithoutLease from 1,
     lookups_of_what_not_all_have_are_noticed: ReadsUnstable from 0,
     votes_after_a_loss_of_memory_are_noticed: AmnesiacVotes from 3,
     votes_before_a_vow_is_over_are_noticed: BreaksVows from 7525,
     a_change_of_another_that_is_taken_back_is_noticed: Withdraws from 4310,
-    a_membership_change_by_the_new_members_alone_is_noticed: NoJointQuorum from 221,
+    a_membership_change_by_the_new_members_alone_is_noticed: NoJointQuorum from 371,
 }
 
 flaws! {
     open_plan:
-    votes_of_learners_are_noticed: LearnerVotes from 100,
-    voters_that_are_forgotten_are_noticed: ForgetsVoter from 0,
-    voters_that_have_ended_and_do_not_count_are_noticed: LeavesOutEnded from 701_100,
-    entries_of_an_earlier_life_are_noticed: FormerLife from 700_300,
-    leases_of_nodes_that_are_merely_out_of_reach_and_end_early_are_noticed: CutsLeases from 100,
+    votes_of_learners_are_noticed: LearnerVotes from 102,
+    voters_that_are_forgotten_are_noticed: ForgetsVoter from 38,
+    voters_that_have_ended_and_do_not_count_are_noticed: LeavesOutEnded from 701_123,
+    entries_of_an_earlier_life_are_noticed: FormerLife from 700_328,
+    leases_of_nodes_that_are_merely_out_of_reach_and_end_early_are_noticed: CutsLeases from 262,
 }
 
 flaws! {
     heirs_plan:
-    votes_of_who_had_the_place_before_are_noticed: ForgetsLives from 0,
+    votes_of_who_had_the_place_before_are_noticed: ForgetsLives from 27,
 }
 
 #[test]

@@ -76,3 +76,16 @@ fn a_node_that_stood_still_is_declared_down_and_let_in_again() {
     assert!(!world.is_current(2) && world.replica(2).is_member(node(2)), "it does not know yet");
     goes_on(world, 3);
 }
+
+/// What it asks the masters shows that it lives, and they had nothing to tell it.
+#[test]
+fn a_node_that_takes_the_primary_for_missing_follows_it_again() {
+    for nodes in [2, 3, 5] {
+        let mut world = started(nodes);
+        world.replica_mut(nodes - 1).step_down();
+        world.run_until("it to be current", |w| w.is_current(nodes - 1));
+        world.run_for(2 * LEASE);
+        assert_eq!(world.declared_down(), 0, "{nodes} nodes");
+        goes_on(world, nodes);
+    }
+}

@@ -235,3 +235,19 @@ fn quiescence_counts_what_a_member_sends_that_has_just_been_let_in() {
     let (scenario, until) = Scenario::random_masters(2854);
     scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
 }
+
+/// A node that was admitted again asked for the next barrier, as all do in an open cluster, and another node had become primary. The
+/// checks expected no such question where nobody waits at a barrier.
+#[test]
+fn who_is_admitted_again_may_ask_a_former_primary_for_the_next_barrier() {
+    let (scenario, until) = Scenario::random_masters(21_245_333_602_510);
+    scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
+}
+
+/// Two nodes had taken the primary, which had stood still, for missing. They asked for votes for ever, and their questions were signs of
+/// life.
+#[test]
+fn who_has_taken_the_primary_for_missing_follows_it_when_it_is_back() {
+    let (scenario, until) = Scenario::random_pauses(21_245_333_602_847);
+    scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
+}

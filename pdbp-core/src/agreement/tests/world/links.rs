@@ -139,6 +139,7 @@ impl World {
         let host = &mut self.hosts[to];
         if let Some(replica) = host.replica.as_mut() {
             replica.handle(now, place, message, &mut host.table);
+            replica.heard_from(place, now);
         }
         self.check(to);
         self.pump(to);
