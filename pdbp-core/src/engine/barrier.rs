@@ -59,10 +59,14 @@ impl Barrier {
     pub(super) fn learn_passed(&mut self, links: &mut Links<'_>, passed: u32) {
         if self.unknown {
             self.adopt_number(links, passed);
-        } else if self.open {
-            self.release(passed);
+        } else if self.open && !self.has_passed(passed) {
+            self.passed = passed;
             if self.has_passed(self.arrived) {
-                self.arrived = self.passed;
+                self.arrived = passed;
+            }
+            // Others may wait there, and have to be told.
+            for link in links.iter_mut().filter(|link| self.has_passed(link.arrived)) {
+                link.arrived = passed;
             }
         }
     }
@@ -419,6 +423,27 @@ mod tests {
             new.record_arrival(&mut links, id(node), 1);
         }
         assert!(new.has_passed(1));
+    }
+
+    /// The former primary had told one only, who told the new one. The others came to a barrier that was passed.
+    #[test]
+    fn who_has_not_heard_of_a_barrier_that_the_new_primary_learns_to_be_passed_is_told() {
+        for comes_first in [false, true] {
+            let (mut barrier, mut links) =
+                (Barrier { arrived: 13, passed: 12, open: true, ..Barrier::default() }, links());
+            links.iter_mut().for_each(|link| link.state = LinkState::OWN);
+            barrier.start_term(&mut links);
+            let mut reports = [(1, 12), (2, 13)];
+            if !comes_first {
+                reports.reverse();
+            }
+            for (node, passed) in reports {
+                barrier.learn_passed(&mut links, passed);
+                barrier.record_arrival(&mut links, id(node), 13);
+            }
+            let told = links.get(id(1)).is_some_and(|link| link.control.has_messages());
+            assert!(barrier.has_passed(13) && told, "{comes_first}");
+        }
     }
 
     #[test]

@@ -251,3 +251,10 @@ fn who_has_taken_the_primary_for_missing_follows_it_when_it_is_back() {
     let (scenario, until) = Scenario::random_pauses(21_245_333_602_847);
     scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
 }
+
+/// The former primary had told one node only that a barrier was passed. The new one learnt it from that node, and told nobody.
+#[test]
+fn a_barrier_of_which_a_new_primary_learns_that_it_is_passed_is_passed_for_all() {
+    let (scenario, until) = Scenario::random_masters(31_245_333_607_952);
+    scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
+}
