@@ -254,15 +254,6 @@ impl<'a> Outbox<'a> {
         }
     }
 
-    /// Reserves room for one message, which the caller fills. The bytes are not cleared.
-    ///
-    /// # Errors
-    /// As [`push`](Self::push).
-    #[inline(always)]
-    pub fn reserve(&mut self, hop: Hop, route: Route, length: usize) -> Result<&mut [u8], Full> {
-        self.block(hop)?.reserve(route, length)
-    }
-
     /// Packs a message that `fill` writes in place. If that panics, nothing was packed.
     ///
     /// # Errors
