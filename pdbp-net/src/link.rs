@@ -420,10 +420,12 @@ impl<S: Read + Write> Link<S> {
             Kind::Data => return self.begin_block(head, ring),
             Kind::Bye => {
                 self.ended = true;
-                if self.leaving.is_none() {
-                    // The peer waits for an answer to its goodbye.
+                // The peer waits for an answer to its goodbye, unless this is one.
+                if !connection.sent_bye {
                     connection.send_bye(self.incoming.taken);
-                    let _ = connection.flush(&self.out);
+                }
+                let _ = connection.flush(&self.out);
+                if self.leaving.is_none() {
                     self.fail(NetError::Left, ring);
                 }
             }
