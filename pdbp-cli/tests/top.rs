@@ -48,6 +48,29 @@ fn a_frame_shows_nodes_and_rows_and_who_has_failed() {
     });
 }
 
+/// It said that a resource was temporarily unavailable.
+#[test]
+fn who_does_not_answer_is_said_not_to() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let output = top(&["--once", "--connect", &address]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("does not answer"), "{said}");
+}
+
+/// It told to start a cluster.
+#[test]
+fn a_secret_that_cannot_be_read_is_what_is_wrong() {
+    let output = Command::new(env!("CARGO_BIN_EXE_pdbp"))
+        .args(["top", "--once", "--connect", "127.0.0.1:1"])
+        .env("PDBP_CLIENT_TOKEN_FILE", "/nonexistent/secret")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("/nonexistent/secret"), "{said}");
+    assert!(!said.contains("PDBP_METRICS"), "{said}");
+}
+
 /// The first frame that is as it should be: a node or a server that has no processor for a while is missing in those before.
 fn frame_with(address: &str, is_it: impl Fn(&str) -> bool) -> String {
     let began = Instant::now();

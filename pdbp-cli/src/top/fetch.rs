@@ -17,7 +17,8 @@ const LONGEST_REASON: usize = 300;
 
 /// Queries the endpoint at `address`.
 pub(super) fn figures(address: &str) -> Result<ClusterFigures, Failed> {
-    let answer = get(address, "/cluster.json").map_err(|error| {
+    let secret = secret()?;
+    let answer = get(address, "/cluster.json", &secret).map_err(|error| {
         let remedy = if error.kind() == io::ErrorKind::InvalidInput {
             "name a host and a port, as in 127.0.0.1:9100".to_owned()
         } else {
@@ -30,27 +31,32 @@ pub(super) fn figures(address: &str) -> Result<ClusterFigures, Failed> {
         .map_err(|error| format!("{address} serves figures that this version cannot read: {error}").into())
 }
 
-fn get(address: &str, path: &str) -> io::Result<Vec<u8>> {
+/// Sends a request with the line `secret` in its head.
+fn get(address: &str, path: &str, secret: &str) -> io::Result<Vec<u8>> {
+    let silent = || io::Error::new(io::ErrorKind::TimedOut, "it accepts connections but does not answer");
     let began = Instant::now();
     let mut stream = connect(address)?;
     stream.set_write_timeout(Some(PATIENCE))?;
     // Every endpoint accepts its IP address as the host. Names must be listed in its settings, since a page in a browser can forge them.
     let peer = stream.peer_addr()?;
     let host = SocketAddr::new(peer.ip(), peer.port());
-    let secret = secret()?;
     // In HTTP/1.0 no proxy in front of the endpoint sends chunks.
     write!(stream, "GET {path} HTTP/1.0\r\nHost: {host}\r\n{secret}Connection: close\r\n\r\n")?;
     let (mut answer, mut some) = (Vec::new(), [0; 16 << 10]);
     loop {
         let left = (2 * PATIENCE).saturating_sub(began.elapsed());
         if left.is_zero() {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"));
+            return Err(silent());
         }
         stream.set_read_timeout(Some(left.min(PATIENCE)))?;
         match stream.read(&mut some) {
             Ok(0) => return Ok(answer),
             Ok(read) => answer.extend_from_slice(some.get(..read).unwrap_or(&[])),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // What a timeout is called depends on the system.
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                return Err(silent());
+            }
             Err(error) => return Err(error),
         }
         if answer.len() > LONGEST {
@@ -60,12 +66,15 @@ fn get(address: &str, path: &str) -> io::Result<Vec<u8>> {
 }
 
 /// The line with the secret of the setting `client_token_file`, if there is one.
-fn secret() -> io::Result<String> {
-    let Some(path) = pdbp::Settings::load(None).map_err(io::Error::other)?.client_token_file else {
+fn secret() -> Result<String, Failed> {
+    let Some(path) = pdbp::Settings::load(None)?.client_token_file else {
         return Ok(String::new());
     };
     let secret = std::fs::read_to_string(&path).map_err(|error| {
-        io::Error::other(format!("`client_token_file` = \"{}\": {error}", path.display()))
+        format!(
+            "`client_token_file` = \"{}\": {error}; name the file of the cluster, or unset it if that has none",
+            path.display()
+        )
     })?;
     Ok(format!("Authorization: Bearer {}\r\n", secret.trim()))
 }
@@ -125,7 +134,7 @@ mod tests {
             let says = if is_newer { chunks } else { "HTTP/1.1 200 OK\r\n\r\n{}" };
             stream.write_all(says.as_bytes()).unwrap();
         });
-        assert_eq!(body(&get(&address, "/cluster.json").unwrap()), Ok(&b"{}"[..]));
+        assert_eq!(body(&get(&address, "/cluster.json", "").unwrap()), Ok(&b"{}"[..]));
         serves.join().unwrap();
     }
 
