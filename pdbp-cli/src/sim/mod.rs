@@ -11,7 +11,8 @@ mod report;
 mod table;
 mod units;
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 
 use pdbp_core::Routing;
 use pdbp_sim::network::{Fault, Ground, Report, Scenario, ScenarioError, Setup, Traffic, ms};
@@ -98,11 +99,13 @@ impl Sim {
                 let remedy = "the scenarios set this themselves; combine --compare only with --seed, --time, --csv and --report";
                 return Err(SimError::Options(format!("--compare with {option}: {remedy}")));
             }
+            self.prepare()?;
             let outcomes = compare::run(names, self.setup.seed, self.time)?;
             let text = compare::text(self.setup.seed, &outcomes);
             return self.write(text, &compare::csv(&outcomes), || report::of_policies(&outcomes));
         }
         self.check()?;
+        self.prepare()?;
         let idle = self.fabric.as_ref().map_or(Ok(String::new()), |(name, topology)| idle(name, topology))?;
         let mut series = Vec::new();
         for (routing, most) in &self.routings {
@@ -151,6 +154,15 @@ impl Sim {
         Ok(())
     }
 
+    /// Refuses files that cannot be written, before the runs, which may take minutes.
+    fn prepare(&self) -> Result<(), SimError> {
+        // A pipe would take this for all that is written.
+        if let Some(path) = self.csv.as_deref().filter(|path| path.is_file() || !path.exists()) {
+            File::options().append(true).create(true).open(path).map_err(|error| unwritable(path, &error))?;
+        }
+        self.report.as_deref().map_or(Ok(()), report::create)
+    }
+
     /// Writes the requested files. Returns what to print.
     fn write(
         &self,
@@ -159,8 +171,7 @@ impl Sim {
         plots: impl FnOnce() -> Vec<report::File>,
     ) -> Result<String, SimError> {
         if let Some(path) = &self.csv {
-            std::fs::write(path, csv)
-                .map_err(|error| SimError::Run(format!("cannot write {}: {error}", path.display())))?;
+            std::fs::write(path, csv).map_err(|error| unwritable(path, &error))?;
         }
         if let Some(folder) = &self.report {
             report::write(folder, &text, csv, &plots())?;
@@ -201,6 +212,10 @@ fn idle(name: &str, topology: &Topology) -> Result<String, SimError> {
     ))
 }
 
+fn unwritable(path: &Path, error: &std::io::Error) -> SimError {
+    SimError::Run(format!("cannot write {}: {error}", path.display()))
+}
+
 /// Why the run of that name failed.
 fn wrong(run: &str, error: ScenarioError) -> SimError {
     match error {
@@ -213,6 +228,21 @@ fn wrong(run: &str, error: ScenarioError) -> SimError {
 mod tests {
     use super::*;
     use pdbp_sim::network::{Broken, Invariant};
+
+    #[test]
+    fn files_that_cannot_be_written_are_refused_before_the_runs() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let below = Some(file.path().join("below"));
+        for (csv, report) in [(below.clone(), None), (None, below)] {
+            // None of these can be run either, which is found out next.
+            for (nodes, compare) in [(vec![usize::MAX], None), (Vec::new(), Some("nothing".to_owned()))] {
+                let sim = Sim { csv: csv.clone(), report: report.clone(), nodes, compare, ..Sim::default() };
+                let sim = Sim { routings: vec![(Routing::Grid, usize::MAX)], ..sim };
+                let Err(SimError::Run(error)) = sim.run() else { panic!("it ran") };
+                assert!(error.starts_with("cannot write "), "{error}");
+            }
+        }
+    }
 
     #[test]
     fn a_run_that_fails_says_its_seed_and_the_last_events() {

@@ -6,7 +6,7 @@ use pdbp_plots::{Axis, Plot, Scale, Shape, escape};
 use pdbp_sim::network::Report;
 
 use super::compare::Outcome;
-use super::{Series, SimError};
+use super::{Series, SimError, unwritable};
 
 const MEBIBYTE: f64 = 1024.0 * 1024.0;
 /// Width of a plot in pixels.
@@ -92,13 +92,19 @@ fn bars(these: &[&Outcome], title: &str, y: &str, scale: Scale, measure: fn(&Rep
     Plot { title, note: "", x, y, shape: Shape::Bars(&groups), series, width: WIDTH }.svg()
 }
 
-/// Writes the plots, a page that shows them below `text`, and the figures into `folder`, which is created if needed.
+/// Creates the folder of a report if needed.
+///
+/// # Errors
+/// It cannot be created.
+pub(super) fn create(folder: &Path) -> Result<(), SimError> {
+    std::fs::create_dir_all(folder).map_err(|error| unwritable(folder, &error))
+}
+
+/// Writes the plots, a page that shows them below `text`, and the figures into `folder`.
 ///
 /// # Errors
 /// The file that cannot be written.
 pub(super) fn write(folder: &Path, text: &str, csv: &str, plots: &[File]) -> Result<(), SimError> {
-    let failed = |path: &Path, error| SimError::Run(format!("cannot write {}: {error}", path.display()));
-    std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
     let mut body = format!("<pre>{}</pre><div class=grid2>", escape(text));
     plots.iter().for_each(|(name, _)| body.push_str(&pdbp_plots::figure(name)));
     body.push_str("</div><p>All figures: <a href=figures.csv>figures.csv</a></p>");
@@ -106,7 +112,7 @@ pub(super) fn write(folder: &Path, text: &str, csv: &str, plots: &[File]) -> Res
     let files = [("index.html", page.as_str()), ("figures.csv", csv)];
     for (name, text) in files.into_iter().chain(plots.iter().map(|(name, text)| (*name, text.as_str()))) {
         let path = folder.join(name);
-        std::fs::write(&path, text).map_err(|error| failed(&path, error))?;
+        std::fs::write(&path, text).map_err(|error| unwritable(&path, &error))?;
     }
     Ok(())
 }
