@@ -8,7 +8,7 @@ use pdbp::collective::Element;
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PySlice};
 
 /// A view of an object's memory, released when it is dropped. It stays where it is made, since `shape` may point into it.
 struct View(ffi::Py_buffer);
@@ -123,6 +123,11 @@ pub(crate) fn with_bytes<R>(object: &Bound<'_, PyAny>, f: impl FnOnce(&[u8]) -> 
         Ok(bytes) => f(bytes.as_bytes()),
         Err(_) => with_rows(object, |bytes, _| f(bytes)),
     }
+}
+
+/// The slice from `start` to before `stop`. `PySlice::new` never frees the numbers that it makes for it (pyo3 0.30).
+pub(crate) fn slice(py: Python<'_>, start: usize, stop: usize) -> PyResult<Bound<'_, PySlice>> {
+    Ok(py.get_type::<PySlice>().call1((start, stop, 1))?.cast_into()?)
 }
 
 /// Raises what sending these bytes would.

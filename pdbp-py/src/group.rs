@@ -12,7 +12,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PySlice;
 
-use crate::buffer::{with_bytes, with_numbers, with_room};
+use crate::buffer::{slice, with_bytes, with_numbers, with_room};
 use crate::calls::{self, Owner, Patience};
 use crate::error::{Failure, text_of};
 use crate::node::NodeCell;
@@ -325,7 +325,7 @@ impl Group {
                 Ok(group.share_of(count))
             })
         })?;
-        Ok(PySlice::new(py, share.start as isize, share.end as isize, 1))
+        slice(py, share.start, share.end)
     }
 
     /// Sends an array to a member, which receives it by its tag. Long ones wait for their receiver, so a ring in which all send first waits until

@@ -7,7 +7,7 @@
 //!   devices, `part::together` all streams to a part, `part::loan` and `part::stream` the rest; `part::tasks` is for asyncio.
 //! * `group`: collective calls.
 //! * `buffer`: the buffer protocol, in both directions.
-//! * `calls`: the GIL, Ctrl-C, the end of the interpreter, forks. `exit`: the end of a process of an MPI job.
+//! * `calls`: the GIL, Ctrl-C, the end of the interpreter, forks.
 //! * `error`: the exceptions.
 //!
 //! # Figures

@@ -46,6 +46,16 @@ def test_an_exception_in_with_is_not_replaced_by_one_about_views(pair):
     assert bytes(view) == b"kept"
 
 
+def test_a_view_of_one_of_a_batch_keeps_no_memory(pair):
+    pair.a.send(pair.to_b, bytes(1000))
+    with pair.b.recv_batch(SOON) as batch:
+        gc.collect()
+        before = sys.getallocatedblocks()
+        for _ in range(1000):
+            assert len(batch[0]) == 1000
+        assert sys.getallocatedblocks() - before < 500
+
+
 def test_held_messages_are_counted(pair):
     for _ in range(5):
         pair.a.send(pair.to_b, b"held")

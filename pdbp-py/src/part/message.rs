@@ -10,10 +10,10 @@ use pdbp::{RecvError, Shared};
 use pyo3::exceptions::{PyBufferError, PyIndexError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PySlice};
+use pyo3::types::PyBytes;
 
 use super::{PartCell, PartHandle, Target};
-use crate::buffer::{Access, export};
+use crate::buffer::{Access, export, slice};
 use crate::calls::{self, Owner, Patience};
 use crate::error::Failure;
 
@@ -259,14 +259,15 @@ impl Batch {
         let (count, length) = {
             let batch = slf.borrow();
             let batch = batch.0.get()?;
-            (batch.len(), super::length(batch.message_len())?)
+            (batch.len(), batch.message_len())
         };
-        let index = if index < 0 { index + super::length(count)? } else { index };
-        if !(0..super::length(count)?).contains(&index) {
+        let from_end = || count.checked_sub(index.unsigned_abs());
+        let index = if index < 0 { from_end() } else { usize::try_from(index).ok() };
+        let Some(index) = index.filter(|index| *index < count) else {
             return Err(PyIndexError::new_err(format!("index out of range: the batch has {count} messages")));
-        }
+        };
         let all = pyo3::types::PyMemoryView::from(slf.as_any())?;
-        all.get_item(PySlice::new(slf.py(), index * length, (index + 1) * length, 1))
+        all.get_item(slice(slf.py(), index * length, (index + 1) * length)?)
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {

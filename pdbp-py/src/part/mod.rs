@@ -15,7 +15,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use pdbp::{Interest, RecvError, SendError};
-use pyo3::exceptions::{PyBufferError, PyOverflowError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
@@ -477,11 +477,6 @@ impl Part {
         let closed = if self.cell.is_closing() { " (closed)" } else { "" };
         format!("<pypdbp.Part {}@{}{closed}>", self.cell.name, self.cell.node.name)
     }
-}
-
-/// The total length of a message.
-fn length(size: usize) -> PyResult<isize> {
-    isize::try_from(size).map_err(|_| PyOverflowError::new_err("too many bytes"))
 }
 
 fn interest(to: Option<Target>, recv: bool) -> PyResult<Interest> {
