@@ -20,15 +20,29 @@ impl View {
         object: &Bound<'_, PyAny>,
         flags: c_int,
     ) -> PyResult<&'v mut View> {
+        Self::fill(slot, object, flags).map_err(|cause| refused(object, flags, cause))
+    }
+
+    /// As `open`, with the error of whoever has the memory.
+    fn fill<'v>(
+        slot: &'v mut MaybeUninit<View>,
+        object: &Bound<'_, PyAny>,
+        flags: c_int,
+    ) -> Result<&'v mut View, Option<PyErr>> {
         let view = slot.as_mut_ptr().cast::<ffi::Py_buffer>();
         // SAFETY: `View` is a `Py_buffer`, `view` is room for one, and `object` is alive.
         let failed =
             unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), view, flags | ffi::PyBUF_FORMAT) } != 0;
         if failed {
-            return Err(refused(object));
+            return Err(PyErr::take(object.py()));
         }
         // SAFETY: it was filled.
         Ok(unsafe { slot.assume_init_mut() })
+    }
+
+    /// Whether `open` would succeed.
+    fn would_open(object: &Bound<'_, PyAny>, flags: c_int) -> bool {
+        Self::fill(&mut MaybeUninit::uninit(), object, flags).map(Opened).is_ok()
     }
 
     fn len(&self) -> usize {
@@ -130,6 +144,11 @@ pub(crate) fn slice(py: Python<'_>, start: usize, stop: usize) -> PyResult<Bound
     Ok(py.get_type::<PySlice>().call1((start, stop, 1))?.cast_into()?)
 }
 
+/// Raises what receiving into this memory would.
+pub(crate) fn check_room(room: &Bound<'_, PyAny>) -> PyResult<()> {
+    with_room(room, |_| Ok(()))
+}
+
 /// Raises what sending these bytes would.
 #[pyfunction]
 pub(crate) fn _check_bytes(data: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -205,11 +224,10 @@ pub(crate) fn with_numbers<R>(
     })
 }
 
-/// Why there is no view, in uniform words: exporters raise different errors.
+/// Why there is no view, in uniform words, and what to do: exporters raise different errors.
 #[cold]
-fn refused(object: &Bound<'_, PyAny>) -> PyErr {
+fn refused(object: &Bound<'_, PyAny>, flags: c_int, cause: Option<PyErr>) -> PyErr {
     let py = object.py();
-    let cause = PyErr::take(py);
     let is = |e: &PyErr, class: &Bound<'_, PyAny>| e.matches(py, class).unwrap_or(false);
     match cause {
         Some(e) if is(&e, py.get_type::<PyTypeError>().as_any()) => {
@@ -222,11 +240,16 @@ fn refused(object: &Bound<'_, PyAny>) -> PyErr {
             if is(&e, py.get_type::<PyValueError>().as_any())
                 || is(&e, py.get_type::<PyBufferError>().as_any()) =>
         {
-            let error = PyBufferError::new_err(format!(
-                "{}; data is sent from, and received into, the array itself: make a C-contiguous array of plain values, by \
-                 `numpy.ascontiguousarray` for instance",
-                e.value(py)
-            ));
+            let is_for_writing = flags & ffi::PyBUF_WRITABLE != 0;
+            let remedy = if is_for_writing && View::would_open(object, flags & !ffi::PyBUF_WRITABLE) {
+                "data is received into the memory itself: pass a bytearray, or a copy of the array"
+            } else if View::would_open(object, ffi::PyBUF_STRIDES) {
+                "data is sent from, and received into, the array itself: make a C-contiguous array, by `numpy.ascontiguousarray` for instance"
+            } else {
+                "pass a view of it as plain values, of times of numpy by `times.view(\"i8\")`"
+            };
+            let text = e.value(py).to_string();
+            let error = PyBufferError::new_err(format!("{}; {remedy}", text.trim_end_matches('.')));
             error.set_cause(py, Some(e));
             error
         }

@@ -75,6 +75,19 @@ def test_arrays_as_streams(pair, dtype, shape):
         assert (got.dtype, got.shape, got.tobytes()) == (x.dtype, x.shape, x.tobytes())
 
 
+def test_no_array_is_lost_for_an_out_that_cannot_be_filled(pair):
+    x = np.arange(4)
+    pair.a.send_array(pair.to_b, x)
+    read_only = np.zeros(4, int)
+    read_only.flags.writeable = False
+    for out, text in (read_only, "a copy of the array"), (np.zeros(8, int)[::2], "ascontiguousarray"), (bytes(32), "a bytearray"):
+        with pytest.raises(BufferError, match=text):
+            pair.b.recv_array(out, SOON)
+    with pytest.raises(TypeError, match="bytes-like"):
+        pair.b.recv_array([0] * 4, SOON)
+    assert (pair.b.recv_array(np.zeros(4, int), SOON) == x).all()
+
+
 def test_elements_of_several_fields_need_an_array_for_them(pair):
     x = np.array([(1, 2.5), (3, 4.5)], dtype=[("n", "i4"), ("x", "f8")])
     pair.a.send_array(pair.to_b, x)
@@ -102,7 +115,7 @@ def test_a_large_array_goes_both_ways(pair):
 
 def test_times_have_no_bytes_that_others_know(pair):
     times = np.array(["2026-01-01"], dtype="M8[s]")
-    with pytest.raises(BufferError):
+    with pytest.raises(BufferError, match=r'times.view\("i8"\)'):
         pair.a.send(pair.to_b, times)
     pair.a.send(pair.to_b, times.view("i8"))
     assert np.frombuffer(pair.b.recv(SOON), "M8[s]") == times

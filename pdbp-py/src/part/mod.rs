@@ -19,7 +19,7 @@ use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-use crate::buffer::{with_bytes, with_rows};
+use crate::buffer::{check_room, with_bytes, with_rows};
 use crate::calls::Patience;
 use crate::error::Failure;
 use crate::group::Group;
@@ -411,8 +411,8 @@ impl Part {
         SEND.import(slf.py(), "pypdbp._arrays", "send")?.call1((slf, to, array)).map(drop)
     }
 
-    /// Receives an array sent by send_array: into `out`, which must have its shape and format, or into a new one (of numpy; without numpy, a
-    /// memoryview). Waits as accept does.
+    /// Receives an array sent by send_array: into `out`, which must have its shape and format (ValueError, and the array is lost), or into a new one
+    /// (of numpy; without numpy, a memoryview). Waits as accept does.
     #[pyo3(signature = (out = None, timeout = None))]
     fn recv_array<'py>(
         &self,
@@ -421,6 +421,8 @@ impl Part {
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         static RECV: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        // Before it is accepted: an array that cannot be put there would be lost.
+        out.map_or(Ok(()), check_room)?;
         RECV.import(py, "pypdbp._arrays", "recv")?.call1((self.accept(py, timeout)?, out))
     }
 
