@@ -150,9 +150,21 @@ thread_local! {
     static LAST: RefCell<Last> = RefCell::default();
 }
 
+/// What the errors of the runtime recommend by its names in Rust, and what there is in C instead.
+const NAMES: &[(&str, &str)] = &[
+    ("send or drop it first", "call pdbp_commit or pdbp_abandon first"),
+    ("`send_or`, `write_or`", "pdbp_wait, pdbp_write_or"),
+    ("`streams`", "pdbp_any_segment"),
+    ("`try_returned`", "pdbp_returned"),
+    ("use `send`", "use pdbp_send"),
+    ("use `send_recv`", "use pdbp_group_send_recv"),
+    (" (`Event::ClusterUp`)", ""),
+];
+
 #[cold]
 fn keep(told: Told) {
-    let mut text = told.text.into_bytes();
+    let text = NAMES.iter().fold(told.text, |text, (rust, c)| text.replace(rust, c));
+    let mut text = text.into_bytes();
     text.retain(|byte| *byte != 0);
     // Without zero bytes it is such a string. A thread that ends keeps nothing.
     let text = CString::new(text).unwrap_or_default();
@@ -234,7 +246,7 @@ fn of_send(error: &SendError) -> (Status, Vec<NodeId>) {
         SendError::PeerFailed(node) => (Status::E_PEER_FAILED, vec![*node]),
         SendError::RelayFailed { relay, dest } => (Status::E_PEER_FAILED, vec![*relay, *dest]),
         SendError::StreamStopped { relay, dest, .. } => (Status::E_STREAM, vec![*relay, *dest]),
-        SendError::StreamFinished(_) => (Status::E_STREAM, vec![]),
+        SendError::StreamFinished(_) | SendError::ClusterGone { .. } => (Status::E_STREAM, vec![]),
         SendError::NoSuchPart(_) => (Status::E_NO_PART, vec![]),
         SendError::NoSuchNode(_) => (Status::E_NO_NODE, vec![]),
         SendError::TooLong { .. }
@@ -254,13 +266,6 @@ impl From<SendError> for Failure {
         match of_send(&error) {
             // Often, and of no interest.
             (Status::WOULD_BLOCK, _) => Self::WOULD_BLOCK,
-            // What is dropped in Rust is given up by a call.
-            (Status::E_LOANED, nodes) => {
-                let text = error
-                    .to_string()
-                    .replace("send or drop it first", "call pdbp_commit or pdbp_abandon first");
-                Self::of(Status::E_LOANED, &text, nodes)
-            }
             (status, nodes) => Self::of(status, &error, nodes),
         }
     }

@@ -64,6 +64,13 @@ impl Failure {
     }
 }
 
+/// What the errors of the runtime recommend by its names in Rust, and what there is in Python instead.
+const NAMES: &[(&str, &str)] = &[
+    ("send or drop it first", "send or cancel it first"),
+    ("`send_or`, `write_or`", "`wait`, `write_or`"),
+    ("`Event::ClusterUp`", "the event \"cluster_up\""),
+];
+
 /// The message of a panic.
 pub(crate) fn text_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
@@ -73,14 +80,15 @@ pub(crate) fn text_of(panic: &(dyn Any + Send)) -> &str {
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> Self {
         static ERRORS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+        let text = NAMES.iter().fold(failure.text, |text, (rust, python)| text.replace(rust, python));
         let make = |py: Python<'_>| -> PyResult<PyErr> {
             let errors = ERRORS.get_or_try_init(py, || py.import("pypdbp._errors").map(Bound::unbind))?;
             let class = errors.bind(py).getattr(failure.class)?.cast_into::<PyType>()?;
             if failure.nodes.is_empty() {
                 // Created when the caller has nothing borrowed any more: the class is Python code, during which other threads run.
-                return Ok(Self::from_type(class, failure.text));
+                return Ok(Self::from_type(class, text));
             }
-            let exception = class.call1((failure.text,))?;
+            let exception = class.call1((text,))?;
             exception.setattr("nodes", failure.nodes)?;
             Ok(PyErr::from_value(exception))
         };
@@ -104,6 +112,7 @@ impl From<SendError> for Failure {
             SendError::RelayFailed { relay, dest } | SendError::StreamStopped { relay, dest, .. } => {
                 return Self::new("PeerFailed", &e).about(&[*relay, *dest]);
             }
+            SendError::ClusterGone { .. } => "PeerFailed",
             SendError::NoSuchPart(_) | SendError::NoSuchNode(_) => "NotFound",
             SendError::TooLong { .. }
             | SendError::NeedsWaiting { .. }

@@ -201,6 +201,7 @@ def test_room_runs_out_and_comes_back(pair):
             pair.a.send(pair.to_b, b"x" * 1000, timeout=0.01)
             sent += 1
     assert isinstance(raised.value, TimeoutError) and raised.value.nodes == [1]
+    assert "(`wait`, `write_or`)" in str(raised.value)
     assert pair.a.send_rows(pair.to_b, bytes(10), timeout=0) in range(11)
     drained = Thread(lambda: [pair.b.recv(SOON).release() for _ in range(sent // 2)])
     pair.a.send(pair.to_b, b"there is room again")

@@ -337,6 +337,7 @@ static void messages(void) {
     DONE(pdbp_loan(parts[0], targets[1], 4, 0, &room));
     pdbp_abandon(parts[0]);
     EXPECT(pdbp_loan(parts[0], targets[1], 1u << 30, 0, &room) == PDBP_E_TOO_LONG);
+    SAYS("use pdbp_send");
     DONE(pdbp_flush(parts[0]));
     receive("lent");
 
@@ -426,6 +427,9 @@ static void write_or_receive(void) {
     EXPECT(status == PDBP_WOULD_BLOCK && written < sizeof data);
     EXPECT(pdbp_write_or(writer, data, sizeof data, &written, &message, 1000000) == PDBP_TIMEOUT);
     EXPECT(written == 0 && pdbp_error_nodes(NULL, 0) == 1);
+    EXPECT(pdbp_write(writer, data, sizeof data, &written, 1000000) == PDBP_TIMEOUT);
+    SAYS("(pdbp_wait, pdbp_write_or)");
+    SAYS("(pdbp_any_segment)");
     DONE(pdbp_send(parts[1], targets[0], "a message", 9, WAIT));
     DONE(pdbp_flush(parts[1]));
     DONE(pdbp_write_or(writer, data, sizeof data, &written, &message, WAIT));
