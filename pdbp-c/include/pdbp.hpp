@@ -277,9 +277,12 @@ public:
         check(pdbp_group_reduce_scatter(get(), data, count, detail::number<T>(), static_cast<std::uint32_t>(by), &first, &got));
         return {first, got};
     }
-    template <class C> auto broadcast(C &&data, std::uint32_t root = 0) -> decltype(std::data(data), void()) {
+    template <class C, class = std::enable_if_t<!std::is_array_v<std::remove_reference_t<C>>>>
+    auto broadcast(C &&data, std::uint32_t root = 0) -> decltype(std::data(data), void()) {
         broadcast(std::data(data), std::size(data), root);
     }
+    /* From member 0. A number after an array is a count, as after a pointer, and the root follows it. */
+    template <class T, std::size_t N> void broadcast(T (&data)[N]) { broadcast(&data[0], N); }
     template <class C> auto all_reduce(C &&data, op by = op::sum) -> decltype(std::data(data), void()) {
         all_reduce(std::data(data), std::size(data), by);
     }

@@ -198,6 +198,13 @@ static void member(pdbp::node node) {
     EXPECT(one[0].sensor == static_cast<std::int32_t>(rank));
     all.broadcast(one, 1);
     EXPECT(one[0].sensor == 1);
+    // After an array the number is a count, whatever its type.
+    std::uint32_t some[2] = {rank, rank};
+    all.broadcast(some, 1u);
+    EXPECT(some[0] == 0 && some[1] == rank);
+    all.broadcast(some, 2, 1);
+    EXPECT(some[1] == 1);
+    all.broadcast(some);
     const std::int64_t give[2] = {10 * rank, 10 * rank + 1};
     std::int64_t got[2];
     all.all_to_all(give, got, 1);
