@@ -7,7 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pdbp::config::{Origin, Settings, TransportKind};
-use pdbp::{Builder, Event, Launch, Message, Node, Part, PartKind, RecvError, SendError, Target};
+use pdbp::{
+    Builder, Event, Launch, Message, Node, NodeId, Part, PartKind, RecvError, SendError, Target, Watch,
+};
 
 use super::Failed;
 
@@ -63,6 +65,12 @@ impl Ping {
                 format!("--bytes {}: use at most {limit}, or raise `assembly_bytes`", self.bytes).into()
             );
         }
+        if settings.found && settings.listen.is_some() {
+            return Err(
+                "`found`: the nodes of ping start together, so the cluster cannot be open; leave it away"
+                    .into(),
+            );
+        }
         match Launch::spanned(settings.transport) {
             Some(Launch { ranks, .. })
                 if usize::from(settings.nodes) != ranks && asked_for_nodes(settings) =>
@@ -86,6 +94,8 @@ impl Ping {
     pub(crate) fn run(&self, settings: Settings) -> Result<Option<String>, Failed> {
         let wait = settings.timeout;
         let cluster = Builder::from(settings).start()?;
+        // It sees also the failures that are an error of the measurement.
+        let master = cluster.node(0).ok().map(|master| (master.watch(), master));
         let results = cluster.run(|node| -> Result<Option<Measurements>, Failed> {
             let part = node.register("ping", PartKind::Cpu)?;
             if node.id().index() > 0 {
@@ -99,8 +109,8 @@ impl Ping {
             node.barrier(wait)?;
             Ok(Some(measurements))
         });
-        if let Ok(master) = cluster.node(0) {
-            wait_for_departures(&master, cluster.size() - cluster.nodes().len());
+        if let Some((watch, master)) = master {
+            wait_for_departures(&master, &watch, cluster.size() - cluster.nodes().len());
         }
         let measurements = results.into_iter().collect::<Result<Vec<_>, _>>()?;
         let transport = cluster.settings().transport;
@@ -240,12 +250,17 @@ fn over_channels(message: &[u8], count: usize) -> Vec<Duration> {
 
 /// Waits until the nodes of other processes have left, for a limited time: the master, node 0, is the first to know that all have reached the
 /// barrier, and tells the others.
-fn wait_for_departures(master: &Node, mut others: usize) {
-    let began = Instant::now();
-    while others > 0 && began.elapsed() < FAREWELL {
+fn wait_for_departures(master: &Node, watch: &Watch, others: usize) {
+    let (began, mut gone) = (Instant::now(), Vec::<NodeId>::new());
+    while gone.len() < others && began.elapsed() < FAREWELL {
         master.poll();
-        let events = master.take_events().into_iter();
-        others = others.saturating_sub(events.filter(|e| matches!(e, Event::PeerFailed { .. })).count());
+        let events = std::iter::from_fn(|| watch.next_event());
+        gone.extend(events.filter_map(|event| match event {
+            Event::PeerFailed { peer, .. } => Some(peer),
+            _ => None,
+        }));
+        gone.sort_unstable();
+        gone.dedup();
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -261,17 +276,29 @@ fn peers(node: &Node, part: &Part) -> Result<Vec<Target>, Failed> {
     (1..node.settings().nodes).map(|i| Ok(part.find(&format!("ping@node{i}"), wait)?)).collect()
 }
 
-/// Waits for a message. Each node has the messages of all others to wait for, so the failure of any is an error.
+/// Waits for a message, however long others measure before.
 fn recv(part: &Part) -> Result<Message, Failed> {
+    recv_by(part, Duration::MAX, |time| part.recv_timeout(time))
+}
+
+/// Waits until `receive` receives something. Each node has the messages of all others to wait for, so the failure of any is an error, and names it.
+fn recv_by<T>(
+    part: &Part,
+    wait: Duration,
+    receive: impl Fn(Duration) -> Result<T, RecvError>,
+) -> Result<T, Failed> {
+    let began = Instant::now();
     loop {
-        match part.recv_timeout(FAILURE_CHECK) {
-            Err(RecvError::Timeout(_)) => {
-                let events = part.node().take_events();
-                if let Some(event) = events.iter().find(|event| matches!(event, Event::PeerFailed { .. })) {
-                    return Err(event.to_string().into());
-                }
-            }
-            received => return Ok(received?),
+        let error = match receive(FAILURE_CHECK) {
+            Ok(received) => return Ok(received),
+            Err(error) => error,
+        };
+        let events = part.node().take_events();
+        if let Some(event) = events.iter().find(|event| matches!(event, Event::PeerFailed { .. })) {
+            return Err(event.to_string().into());
+        }
+        if !matches!(error, RecvError::Timeout(_)) || began.elapsed() >= wait {
+            return Err(error.into());
         }
     }
 }
@@ -285,10 +312,15 @@ fn echo(part: &Part) -> Result<(), Failed> {
         }
         send_back(part, message.source(), &message)?;
     }
+    take_one_way(part)
+}
+
+/// Reads the messages one way, and answers the command that states their number.
+fn take_one_way(part: &Part) -> Result<(), Failed> {
     let wait = part.node().settings().timeout;
     let (mut received, mut all) = (0, None);
     loop {
-        let batch = part.recv_batch(wait)?;
+        let batch = recv_by(part, wait, |time| part.recv_batch(time))?;
         if batch.is_command() {
             all = batch.values::<u64>().and_then(|sent| Some((u64::from_le(*sent.first()?), batch.source())));
         } else {
@@ -346,6 +378,16 @@ mod tests {
         assert_eq!([at(0), at(500), at(990), at(1000)], [1, 100, 198, 200]);
         assert_eq!(percentile(&[], 500), Duration::ZERO);
         assert_eq!(percentile(&sorted[..1], 990), Duration::from_micros(1));
+    }
+
+    /// It was waited for until the timeout, which named nobody.
+    #[test]
+    fn a_node_that_fails_during_the_messages_one_way_is_named() {
+        let mut nodes = pdbp::Cluster::local(3).unwrap().into_nodes();
+        let part = nodes[1].register("ping", PartKind::Cpu).unwrap();
+        drop(nodes.remove(0));
+        let error = take_one_way(&part).unwrap_err().to_string();
+        assert!(error.contains("node0 has failed"), "{error}");
     }
 
     #[test]

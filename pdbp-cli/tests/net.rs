@@ -144,6 +144,15 @@ fn addresses_that_cannot_be_used_are_named() {
     assert!(output.status.code() == Some(2) && said.contains("join") && said.contains("nowhere"), "{said}");
 }
 
+/// It looked for node 1 before anybody could join.
+#[test]
+fn ping_does_not_found_an_open_cluster() {
+    let variables = [("PDBP_LISTEN", &*address()), ("PDBP_FOUND", "1")];
+    let output = pdbp(&["ping"], &variables).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(2) && said.contains("`found`"), "{said}");
+}
+
 /// Tries that come to nothing are no secret until the time is over.
 #[test]
 fn who_waits_for_a_founder_is_told_so_meanwhile() {
