@@ -180,7 +180,7 @@ impl Patience {
             0.0 => Ok(Self::None),
             s if s > 0.0 => Ok(Self::For(Duration::try_from_secs_f64(s).unwrap_or(Duration::MAX))),
             _ => Err(PyValueError::new_err(
-                "timeout must be a number of seconds, 0 or more; None waits as long as the setting `timeout_ms`",
+                "timeout must be a number of seconds, 0 or more, or None for the default of the call",
             )),
         }
     }

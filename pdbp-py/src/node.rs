@@ -1,5 +1,6 @@
 //! Nodes of this process.
 
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use pdbp::PartKind;
@@ -141,10 +142,24 @@ impl Drop for NodeCell {
     }
 }
 
-/// A node that this process hosts. Any thread may use it.
-#[pyclass(frozen, module = "pypdbp")]
+/// A node that this process hosts. Any thread may use it. Objects of the same node are equal.
+#[pyclass(frozen, eq, hash, module = "pypdbp")]
 pub(crate) struct Node {
     pub(crate) cell: Arc<NodeCell>,
+}
+
+impl PartialEq for Node {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.cell, &other.cell)
+    }
+}
+
+impl Eq for Node {}
+
+impl Hash for Node {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.cell).hash(state);
+    }
 }
 
 #[pymethods]
@@ -209,7 +224,8 @@ impl Node {
         self.cell.wait(py, |node| Ok(node.quiesce(patience.or(node.settings().timeout))?))
     }
 
-    /// Ends waiting calls with the exception Interrupted: one of each part of this node, and one of the node. From any thread.
+    /// Ends waiting calls with the exception Interrupted: one of each part of this node, and one of the node; where none is waiting, the next call
+    /// that would wait. From any thread.
     fn interrupt(&self) -> PyResult<()> {
         self.cell.node()?.interrupt();
         Ok(())

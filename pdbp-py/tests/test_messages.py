@@ -244,6 +244,12 @@ def test_targets_can_be_sent_compared_and_hashed(pair):
         pair.a.send(int(pair.to_b), b"")
 
 
+def test_objects_of_one_node_are_equal(pair):
+    first, second = pair.cluster.nodes
+    assert pair.cluster.node == first == pair.a.node != second and first != "node0"
+    assert {first: 1, second: 2}[pair.b.node] == 2
+
+
 def test_handles_are_neither_copied_nor_pickled(pair):
     for handle in pair.a, pair.cluster:
         with pytest.raises(TypeError):

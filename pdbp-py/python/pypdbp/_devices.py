@@ -25,6 +25,8 @@ def _place(array: Any, write: bool) -> tuple[int, int, int | None]:
     # The stride of a dimension of one element, or of none, means nothing.
     if strides is not None and any(n > 1 and s != e for n, s, e in zip(shape, strides, expected)):
         raise BufferError("the array is not C-contiguous; cupy.ascontiguousarray makes a copy that is")
+    if 0 in shape:
+        raise BufferError(f"the array of shape {tuple(shape)} has no bytes; it needs at least one")
     address, read_only = interface["data"]
     if write and read_only:
         raise BufferError("the array is read-only")

@@ -272,7 +272,8 @@ impl Part {
         })
     }
 
-    /// Returns the next message, commands first. Raises Timeout after `timeout` seconds without one, and PeerFailed once nobody is left to send it.
+    /// Returns the next message, commands first. Waits as long as it takes, or `timeout` seconds, and then raises Timeout; raises PeerFailed once
+    /// nobody is left to send one.
     #[pyo3(signature = (timeout = None))]
     fn recv(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Message> {
         let message = self.receive(
@@ -431,7 +432,7 @@ impl Part {
     #[pyo3(signature = (to, array, timeout = None))]
     fn send_device<'py>(
         slf: Bound<'py, Self>,
-        to: Bound<'py, Target>,
+        to: Bound<'py, PyAny>,
         array: Bound<'py, PyAny>,
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
