@@ -224,6 +224,15 @@ impl Node {
         self.cell.wait(py, |node| Ok(node.quiesce(patience.or(node.settings().timeout))?))
     }
 
+    /// Makes progress. With progress="host" nothing else does except calls that wait: a loop of the program calls this, for asyncio in a task of its
+    /// own. Returns after how many seconds at the latest to call it again: 0 is at once, None means when something happens.
+    fn poll(&self, py: Python<'_>) -> PyResult<Option<f64>> {
+        self.cell.wait(py, |node| {
+            let polled = node.poll();
+            Ok(if polled.worked { Some(0.0) } else { polled.next.map(|time| time.as_secs_f64()) })
+        })
+    }
+
     /// Ends waiting calls with the exception Interrupted: one of each part of this node, and one of the node; where none is waiting, the next call
     /// that would wait. From any thread.
     fn interrupt(&self) -> PyResult<()> {

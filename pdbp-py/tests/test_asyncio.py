@@ -162,6 +162,30 @@ def test_a_selector_waits_for_the_descriptor(pair):
         pair.a.arm(recv=False)
 
 
+def test_a_loop_that_is_the_host_polls_the_nodes():
+    async def main():
+        with pypdbp.start(nodes=2, transport="local", progress="host") as cluster:
+            a, b = (node.register("part") for node in cluster.nodes)
+
+            async def poll():
+                while True:
+                    waits = [node.poll() for node in cluster.nodes]
+                    assert all(wait is None or wait >= 0 for wait in waits)
+                    await asyncio.sleep(0)
+
+            polling = asyncio.create_task(poll())
+            receiving = asyncio.create_task(b.arecv())
+            await asyncio.sleep(0.01)
+            a.send(b.id, b"polled")
+            with await receiving as message:
+                assert bytes(message) == b"polled"
+            polling.cancel()
+        with pytest.raises(pypdbp.Closed):
+            cluster.node.poll()
+
+    run(main())
+
+
 def test_where_nobody_polls_a_task_is_told_so():
     with pypdbp.start(nodes=1, progress="inline") as cluster:
         part = cluster.nodes[0].register("part")
