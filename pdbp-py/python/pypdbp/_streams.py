@@ -11,7 +11,7 @@ from . import _pypdbp
 from ._errors import Busy
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
+    from ._pypdbp import _Bytes
 
 
 class Writer(io.RawIOBase):
@@ -32,12 +32,12 @@ class Writer(io.RawIOBase):
     def writable(self) -> bool:
         return True
 
-    def write(self, data: Buffer, /) -> int:
+    def write(self, data: _Bytes, /) -> int:
         """Writes all of the data, unlike other raw files. After an exception (a timeout, Ctrl-C), some of it may be written."""
         self._check()
         return self._raw.write(data)
 
-    def write_or(self, data: Buffer, receive: Callable[[_pypdbp.Message], object]) -> int:
+    def write_or(self, data: _Bytes, receive: Callable[[_pypdbp.Message], object]) -> int:
         """Writes all of the data, but while there is no room, passes each message that arrives for the part to ``receive``: for parts that are
         sent messages while they write. An exception of ``receive`` leaves some of the data unwritten."""
         self._check()
@@ -52,7 +52,7 @@ class Writer(io.RawIOBase):
             written, is_over = self._raw.write_some(data, written)
         return written
 
-    def readinto(self, room: Buffer, /) -> int:
+    def readinto(self, room: _Bytes, /) -> int:
         raise io.UnsupportedOperation("this is the writing end of a stream; its reader is what Part.accept gives")
 
     def flush(self) -> None:
@@ -120,15 +120,15 @@ class Reader(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def write(self, data: Buffer, /) -> int:
+    def write(self, data: _Bytes, /) -> int:
         raise io.UnsupportedOperation("this is the reading end of a stream; its writer is what Part.open gives")
 
-    def readinto(self, room: Buffer, /) -> int:
+    def readinto(self, room: _Bytes, /) -> int:
         """Reads as many bytes as are available and fit, at least one; 0 at the end."""
         self._check()
         return self._raw.readinto(room)
 
-    def readinto_all(self, room: Buffer, /) -> int:
+    def readinto_all(self, room: _Bytes, /) -> int:
         """Fills all of the room, or as much of it as the stream has. An exception (a timeout, Ctrl-C) loses how much was filled: to go on reading
         after one, use ``readinto``."""
         self._check()

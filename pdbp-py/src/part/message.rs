@@ -270,6 +270,14 @@ impl Batch {
         all.get_item(slice(slf.py(), index * length, (index + 1) * length)?)
     }
 
+    /// What Python does without this, too; type checkers want to see it.
+    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        // SAFETY: an object that is alive.
+        let iterator = unsafe { ffi::PySeqIter_New(slf.as_ptr()) };
+        // SAFETY: a new reference, or null with an exception.
+        unsafe { Bound::from_owned_ptr_or_err(slf.py(), iterator) }
+    }
+
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
         slf.borrow().0.get()?;
         Ok(slf)
