@@ -11,10 +11,13 @@ use super::check::{self, Breach, Broken, Invariant};
 use super::cluster::Cluster;
 use super::host::Host;
 use super::payload::Channel;
+use super::physics::serialisation;
 use super::setup::ClusterError;
 
 /// How long a cluster may be busy without moving a message, in sixteenths of the time after which links are given up.
 const PATIENCE: u64 = 256;
+/// How many blocks without messages may leave a node in a row.
+const BLOCKS: u64 = 8;
 
 /// The epoch of the first primary.
 const FIRST: Epoch = Epoch(1);
@@ -52,12 +55,13 @@ impl<T: Transport + 'static> Cluster<T> {
         let slice = (self.setup.physics.give_up / 16).max(1);
         // A node that requests admission waits at most this long in vain: every fourth request goes to all nodes.
         let joining = 16 * (self.setup.patience + self.setup.lease) / slice;
+        let sending = self.time_of_blocks() / slice;
         let (mut idle, mut before) = (0, None);
         while let Some((node, what)) = self.unrest() {
             let now = Some(self.moved());
             idle = if now == before { idle + 1 } else { 0 };
             before = now;
-            if idle > PATIENCE + joining {
+            if idle > PATIENCE + joining + sending {
                 let what = format!("{what}, and nothing has moved for {} ns", slice * idle);
                 return Err(self.broken(node, Breach::new(Invariant::Quiet, what)));
             }
@@ -71,6 +75,15 @@ impl<T: Transport + 'static> Cluster<T> {
             checked.map_err(|breach| self.broken(node, breach))?;
         }
         self.check_relayed().map_err(|breach| self.broken(0, breach))
+    }
+
+    /// Nanoseconds that [`BLOCKS`] blocks take to leave, each to all other nodes.
+    fn time_of_blocks(&self) -> u64 {
+        let physics = &self.setup.physics;
+        let [link, host] =
+            [physics.rate, physics.host_rate].map(|rate| serialisation(physics.largest_block, rate));
+        let each = host.saturating_mul(self.setup.nodes as u64).saturating_add(link);
+        each.saturating_mul(BLOCKS)
     }
 
     /// Messages sent, refused, read and returned, and meetings: the numbers that change while there is work.

@@ -279,6 +279,18 @@ fn what_cannot_be_is_said() {
     assert!(matches!(Scenario::new(2).loss(-1.0).run(1), Err(ScenarioError::Share("loss", _))));
 }
 
+/// A block takes longer than links are silent before they are given up. It was taken for one that never arrives.
+#[test]
+fn clusters_with_very_slow_links_come_to_rest() {
+    for (rate, host_rate) in [(1_000, 0), (0, 1_000)] {
+        let mut setup = Setup::new(4);
+        (setup.physics.rate, setup.physics.host_rate, setup.physics.give_up) = (rate, host_rate, ms(5));
+        setup.traffic = Traffic::uniform().rate(10_000);
+        let report = Scenario::of(setup).run(us(500)).unwrap_or_else(|e| panic!("{rate}, {host_rate}: {e}"));
+        assert!(report.sent > 0 && report.delivered == report.sent, "{rate}, {host_rate}: {report}");
+    }
+}
+
 #[test]
 fn a_trace_is_sent_as_written() {
     let trace = Traffic::trace("1000 0 1 64\n2000 0 1 200\n1500 1 0 24\n").unwrap();
