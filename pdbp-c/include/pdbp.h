@@ -189,7 +189,7 @@ typedef struct {
 #define PDBP_EVENT_NOT_PASSED_ON 9
 #define PDBP_EVENT_STREAM_STOPPED 10
 #define PDBP_EVENT_LINK_ENDED 11
-#define PDBP_EVENT_STREAM_BROKEN 12
+#define PDBP_EVENT_STREAM_BROKEN 12 /* a stream of peer has ended early, since peer or a relay has failed */
 #define PDBP_EVENT_NODE_UP 13 /* peer has joined; or this node is a member of the cluster again */
 #define PDBP_EVENT_NODE_DOWN 14 /* peer has ended, or all have given it up, and is no longer a member */
 

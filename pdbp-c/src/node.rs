@@ -246,7 +246,9 @@ impl From<Event> for EventInfo {
                 ..at(kind::STREAM_STOPPED, relay)
             },
             Event::LinkEnded { peer } => at(kind::LINK_ENDED, peer),
-            Event::StreamBroken { .. } => of(kind::STREAM_BROKEN),
+            Event::StreamBroken { mapping } => {
+                Self { number: mapping.number.0, ..at(kind::STREAM_BROKEN, mapping.source) }
+            }
             _ => of(kind::OTHER),
         }
     }

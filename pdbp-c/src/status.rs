@@ -159,6 +159,7 @@ const NAMES: &[(&str, &str)] = &[
     ("use `send`", "use pdbp_send"),
     ("use `send_recv`", "use pdbp_group_send_recv"),
     (" (`Event::ClusterUp`)", ""),
+    (" (`Cuda::of` opens that of a context)", ""),
 ];
 
 #[cold]

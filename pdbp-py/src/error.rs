@@ -69,6 +69,7 @@ const NAMES: &[(&str, &str)] = &[
     ("send or drop it first", "send or cancel it first"),
     ("`send_or`, `write_or`", "`wait`, `write_or`"),
     ("`Event::ClusterUp`", "the event \"cluster_up\""),
+    (" (`Cuda::of` opens that of a context)", ""),
 ];
 
 /// The message of a panic.

@@ -77,7 +77,9 @@ impl From<pdbp::Event> for Event {
                 ..Self::at("stream_stopped", relay)
             },
             E::LinkEnded { peer } => Self::at("link_ended", peer),
-            E::StreamBroken { .. } => Self::of("stream_broken"),
+            E::StreamBroken { mapping } => {
+                Self { number: Some(mapping.number.0), ..Self::at("stream_broken", mapping.source) }
+            }
             E::ClusterUp { name } => Self { cluster: Some(name.to_string()), ..Self::of("cluster_up") },
             E::ClusterDown { name, in_doubt } => {
                 Self { cluster: Some(name.to_string()), messages: Some(in_doubt), ..Self::of("cluster_down") }

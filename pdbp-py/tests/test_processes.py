@@ -93,6 +93,10 @@ import signal, sys, pypdbp
 with pypdbp.start(timeout_ms=60_000, lease_ms=0) as cluster:
     part = cluster.node.register("worker")
     founder = part.find("founder@node0", timeout=60)
+    if sys.argv[1] == "writes":
+        writer = part.open(founder)
+        writer.write(b"a stream")
+        writer.flush()
     part.send(founder, b"here")
     part.flush()
     if sys.argv[1] == "reads":
@@ -182,6 +186,24 @@ def test_members_that_come_and_one_that_is_killed_are_events():
                 part.send(left, b"x", timeout=SOON)
     with pytest.raises(pypdbp.Closed):
         watch.next(SOON)
+
+
+def test_the_event_of_a_broken_stream_says_whose_it_was():
+    address = free_address()
+    settings = {"listen": address, "found": True, "nodes": 2, "lease_ms": 0, "outage_ms": 20_000, "timeout_ms": 60_000}
+    with pypdbp.start(**settings) as cluster:
+        watch, part = cluster.node.watch(), cluster.node.register("founder")
+        writes = python(WORKER, "writes", PDBP_JOIN=address)
+        part.recv(SOON).release()
+        with part.accept(SOON) as reader:
+            assert reader.read(8) == b"a stream"
+            writes.kill()
+            writes.communicate()
+            with pytest.raises(pypdbp.StreamBroken):
+                reader.read(1)
+        while (event := watch.next(SOON)).kind != "stream_broken":
+            pass
+        assert event.node == 1 and event.number is not None
 
 
 def test_a_task_follows_a_member_that_is_killed():

@@ -49,7 +49,7 @@ static void refused(void) {
     EXPECT(pdbp_cuda_send(parts[0], NULL, from, SIZE, NULL, targets[1], &op) == PDBP_E_NULL);
     EXPECT(pdbp_cuda_send(parts[0], (pdbp_cuda *)parts[0], from, SIZE, NULL, targets[1], &op) == PDBP_E_HANDLE);
     EXPECT(pdbp_cuda_send(parts[0], cuda, from, 0, NULL, targets[1], &op) == PDBP_E_ARGUMENT);
-    SAYS("0 bytes");
+    SAYS("sent or received into");
     /* Memory of the host. */
     EXPECT(pdbp_cuda_send(parts[0], cuda, (uint64_t)(size_t)&here, sizeof here, NULL, targets[1], &op) == PDBP_E_DEVICE);
     SAYS("cuPointerGetAttribute");

@@ -35,11 +35,12 @@ static pdbp_cluster *start(const char *const *keys_and_values) {
     return cluster;
 }
 
-/* Says hello, and leaves when it is told to. */
+/* Says hello, with a stream, and leaves when it is told to. */
 static int member(const char *address) {
     const char *settings[] = {"join", NULL, "lease_ms", "0", NULL};
     pdbp_cluster *cluster;
     pdbp_part *part;
+    pdbp_writer *writer;
     pdbp_target founder;
     pdbp_message message;
     uint16_t index;
@@ -49,9 +50,14 @@ static int member(const char *address) {
     for (index = 0; pdbp_cluster_node(cluster, index, &node) != PDBP_DONE; index++) EXPECT(index < 3);
     DONE(pdbp_register(node, "member", PDBP_CPU, &part));
     DONE(pdbp_find(node, "founder@node0", WAIT, &founder));
+    DONE(pdbp_open(part, founder, &writer));
+    DONE(pdbp_write(writer, "a stream", 8, NULL, WAIT));
+    DONE(pdbp_writer_flush(writer));
     DONE(pdbp_send(part, founder, "hello", 5, WAIT));
     DONE(pdbp_recv(part, &message, WAIT));
     pdbp_release(&message, 1);
+    DONE(pdbp_finish(writer));
+    pdbp_writer_free(writer);
     pdbp_part_free(part);
     pdbp_node_free(node);
     pdbp_cluster_free(cluster);
@@ -146,6 +152,7 @@ int main(int argc, char **argv) {
     EXPECT(waitpid(children[0], &status, 0) == children[0] && WIFEXITED(status) && WEXITSTATUS(status) == 0);
     EXPECT(members() == 2);
     EXPECT(kill(children[1], SIGKILL) == 0 && waitpid(children[1], &status, 0) == children[1]);
+    EXPECT(await_event(PDBP_EVENT_STREAM_BROKEN) == 2);
     EXPECT(poll_event(PDBP_EVENT_NODE_DOWN) == 2);
     EXPECT(members() == 1);
     {

@@ -105,7 +105,7 @@ impl fmt::Display for DeviceError {
             Self::NoSuchDevice { ordinal, devices } => {
                 write!(f, "no device {ordinal}; this process sees {devices}, numbered from 0")
             }
-            Self::Empty => f.write_str("cannot allocate 0 bytes; ask for 1 or more"),
+            Self::Empty => f.write_str("memory of 0 bytes cannot be allocated, sent or received into; use 1 byte or more"),
             Self::OutOfMemory { bytes } => {
                 write!(f, "not enough memory for {bytes} bytes; free some, or ask for less")
             }
