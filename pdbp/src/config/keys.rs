@@ -121,7 +121,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "trunks",
         expected: "\"off\", or clusters to open trunks to, as west=tcp://host:7210, separated by commas; http:// for SOAP, tls:// \
-                   and https:// for TLS whatever `tls` says; needs `grid`, the name of this one",
+                   and https:// for TLS whatever `tls` says; needs `grid`, another name for this one",
         set: |s, v| {
             s.trunks =
                 if v == "off" { Vec::new() } else { v.split(',').map(trunk).collect::<Option<_>>()? };

@@ -457,8 +457,9 @@ impl Settings {
                 let origin = origin.clone();
                 return Err(ConfigError::NotBuilt { key: known.name, value, origin, feature });
             }
-            // Both ends of a trunk need a name.
-            let unnamed = known.name == "trunks" && !self.trunks.is_empty() && self.grid.is_none();
+            // Both ends of a trunk need a name, and not the same one.
+            let is_own = |trunk: &Trunk| self.grid.as_ref().is_none_or(|own| *own == trunk.cluster);
+            let unnamed = known.name == "trunks" && self.trunks.iter().any(is_own);
             // A port that is forwarded to an arbitrary free port leads nowhere.
             let unreachable = known.name == "advertise" && self.advertise.is_some() && self.listen.is_none();
             // With it a client could join.

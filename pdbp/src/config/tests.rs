@@ -208,6 +208,19 @@ fn what_is_advertised_takes_a_port_to_be_forwarded_to() {
     assert!(said.contains("feature `net`"), "{said}");
 }
 
+/// A trunk to a cluster of the same name was shown as up, and nothing went through it.
+#[test]
+fn a_trunk_leads_to_a_cluster_of_another_name() {
+    let mut settings = Settings::default();
+    settings.set("trunks", "west=tcp://127.0.0.1:1,east=tcp://127.0.0.1:1", Origin::Environment).unwrap();
+    for (own, is_possible) in [(None, false), (Some("east"), false), (Some("north"), true)] {
+        settings.grid = own.map(str::to_owned);
+        let said = settings.check_for(|_| true).err().map(|error| error.to_string()).unwrap_or_default();
+        assert_eq!(said.is_empty(), is_possible, "{own:?}: {said}");
+        assert!(is_possible || said.contains("`trunks`") && said.contains("`grid`"), "{said}");
+    }
+}
+
 /// Clients send their secret; who reads it with them must not be able to join.
 #[test]
 fn the_secret_of_clients_is_not_that_of_the_cluster() {
