@@ -47,6 +47,8 @@ enum Try {
     Later(StartError),
     /// Another process gives the places, at this address.
     There(SocketAddr),
+    /// This process itself listens there, and does not answer before it has joined.
+    Own,
     /// Trying again is pointless.
     Never(StartError),
 }
@@ -75,7 +77,7 @@ pub(crate) fn join(
     let count = u32::try_from(named.clone().count().max(1)).unwrap_or(u32::MAX);
     let mut turns = named.cycle();
     let (mut hops, mut there) = (0, None);
-    let (mut told, mut tried) = (false, 0u32);
+    let (mut told, mut tried, mut last) = (false, 0u32, None);
     // The same for all attempts: after one that is answered too late, others may have been told of it.
     let mut kept: Option<(IpAddr, TcpListener)> = None;
     let mut listen = |own: SocketAddr| {
@@ -108,6 +110,11 @@ pub(crate) fn join(
             }
             Err(Try::There(_)) => StartError::Refused { address, refusal: Refusal::Elsewhere },
             Err(Try::Later(error)) => error,
+            // What the others have said is of more use.
+            Err(Try::Own) => last.take().unwrap_or_else(|| {
+                let error = io::Error::other("it is the address of this process itself");
+                StartError::NoFounder { address, waited: began.elapsed(), error }
+            }),
             Err(Try::Again(error)) => StartError::NoFounder { address, waited: began.elapsed(), error },
         };
         let now = Instant::now();
@@ -117,7 +124,7 @@ pub(crate) fn join(
         if now.duration_since(began) >= QUIET && !std::mem::replace(&mut told, true) {
             notice(&format!("{error}; still trying {}", until(deadline - now)));
         }
-        hops = 0;
+        (hops, last) = (0, Some(error));
         std::thread::sleep(PAUSE / count);
     }
 }
@@ -141,6 +148,9 @@ fn attempt(
     let session = shared.sessions.as_ref().map(Sessions::dial).transpose()?;
     let mut socket = Socket::new(Timed { stream, deadline: Instant::now() + patience }, session);
     let listener = listen(own).map_err(Try::Never)?;
+    if is_at(listener.local_addr()?, founder, own) {
+        return Err(Try::Own);
+    }
     let claim = Claim {
         purpose: Purpose::Join,
         role: shared.role,
@@ -188,6 +198,12 @@ fn attempt(
         other => other,
     })?;
     Ok((listener, roster))
+}
+
+/// Whether a listener is at an address that was reached from the address `own` of this host.
+fn is_at(listener: SocketAddr, reached: SocketAddr, own: SocketAddr) -> bool {
+    let is_here = reached.ip() == if listener.ip().is_unspecified() { own.ip() } else { listener.ip() };
+    is_here && listener.port() == reached.port()
 }
 
 /// Whether a read or write has timed out.
