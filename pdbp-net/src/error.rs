@@ -370,6 +370,8 @@ pub enum TokenError {
     },
     /// The token is too short to be a secret.
     Short {
+        /// The file that it is in, if any.
+        path: Option<PathBuf>,
         /// Its length in characters.
         length: usize,
     },
@@ -387,11 +389,14 @@ impl fmt::Display for TokenError {
                     _ => Ok(()),
                 }
             }
-            Self::Short { length } => write!(
-                f,
-                "a token of {length} characters is too short; use at least {}, such as `openssl rand -hex 32` prints",
-                crate::token::SHORTEST
-            ),
+            Self::Short { path, length } => {
+                match path {
+                    Some(path) => write!(f, "the token of {length} characters in {}", path.display())?,
+                    None => write!(f, "a token of {length} characters")?,
+                }
+                let shortest = crate::token::SHORTEST;
+                write!(f, " is too short; use at least {shortest}, such as `openssl rand -hex 32` prints")
+            }
         }
     }
 }

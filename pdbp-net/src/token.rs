@@ -29,7 +29,7 @@ impl Token {
     pub fn from_file(path: &Path) -> Result<Self, TokenError> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| TokenError::File { path: path.to_path_buf(), error })?;
-        Self::from_text(&text)
+        Self::of(&text).map_err(|length| TokenError::Short { path: Some(path.to_path_buf()), length })
     }
 
     /// As [`from_file`](Self::from_file), but if the file does not exist, writes it with a new token, readable only by its owner.
@@ -60,11 +60,13 @@ impl Token {
     /// # Errors
     /// [`TokenError::Short`].
     pub fn from_text(text: &str) -> Result<Self, TokenError> {
+        Self::of(text).map_err(|length| TokenError::Short { path: None, length })
+    }
+
+    /// Makes a token from a text, or returns its length if that is too short.
+    fn of(text: &str) -> Result<Self, usize> {
         let text = text.trim();
-        if text.len() < SHORTEST {
-            return Err(TokenError::Short { length: text.len() });
-        }
-        Ok(Self(text.as_bytes().to_vec()))
+        if text.len() < SHORTEST { Err(text.len()) } else { Ok(Self(text.as_bytes().to_vec())) }
     }
 
     /// The empty token, which everybody knows: for connections within a host.
@@ -137,8 +139,12 @@ mod tests {
     }
 
     #[test]
-    fn short_tokens_are_refused() {
-        std::assert!(matches!(Token::from_text("  secret \n"), Err(TokenError::Short { length: 6 })));
+    fn short_tokens_are_refused_with_the_file_that_they_are_in() {
+        let short = Token::from_text("  secret \n").unwrap_err();
+        assert!(matches!(short, TokenError::Short { path: None, length: 6 }));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let (path, said) = (file.path(), Token::from_file(file.path()).unwrap_err().to_string());
+        assert!(said.contains(&path.display().to_string()) && said.contains("0 characters"), "{said}");
     }
 
     #[test]
