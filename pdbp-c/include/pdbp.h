@@ -146,7 +146,8 @@ void pdbp_cluster_free(pdbp_cluster *cluster);
 
 /* -- Nodes -- */
 
-/* Finds the part with an address such as "worker@node1", or with a name that only one node has; waits until it is registered. */
+/* Finds the part with an address such as "worker@node1", or with a name that only one node has; waits until it is registered.
+ * PDBP_E_NO_PART or PDBP_E_NO_NODE, and not PDBP_TIMEOUT, once the time is over. */
 pdbp_status pdbp_find(pdbp_node *node, const char *address, pdbp_ns wait, pdbp_target *out);
 /* The node's index; UINT16_MAX on failure. */
 uint16_t pdbp_node_index(const pdbp_node *node);

@@ -150,7 +150,7 @@ impl From<WaitError> for Failure {
         match e {
             WaitError::Timeout(timeout) => timeout.into(),
             WaitError::PeerFailed(node) => Self::new("PeerFailed", &e).about(&[node]),
-            WaitError::Interrupted => Self::interrupted(),
+            WaitError::Interrupted => Self::new("Interrupted", e),
             other => Self::new("PdbpError", other),
         }
     }

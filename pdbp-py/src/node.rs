@@ -193,7 +193,8 @@ impl Node {
         Ok(Part::new(cell))
     }
 
-    /// Finds the part with an address such as "worker@node1", or with a name that only one node has. Waits until it is registered.
+    /// Finds the part with an address such as "worker@node1", or with a name that only one node has. Waits until it is registered, for the time in
+    /// the setting timeout_ms, or `timeout` seconds; then raises NotFound.
     #[pyo3(signature = (address, timeout = None))]
     fn find(&self, py: Python<'_>, address: &str, timeout: Option<f64>) -> PyResult<Target> {
         self.cell.find(py, address, timeout)
@@ -210,7 +211,8 @@ impl Node {
         Ok(Group::new(&self.cell, group))
     }
 
-    /// Waits until every node of the cluster has called this as often as this one. `PeerFailed` if it is known that one has ended before.
+    /// Waits until every node of the cluster has called this as often as this one. A call that fails, or that Ctrl-C ends, counts, too: the next one
+    /// is for the next barrier. PeerFailed if it is known that a node has ended before.
     #[pyo3(signature = (timeout = None))]
     fn barrier(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let patience = Patience::of(timeout)?;

@@ -349,3 +349,11 @@ def test_a_panic_is_an_exception_of_one_part(pair, capfd):
         part.send(pair.to_b, b"others go on")
     assert bytes(pair.b.recv(SOON)) == b"others go on"
     assert "on purpose" in capfd.readouterr().err
+
+
+def test_a_barrier_that_is_interrupted_counts_and_says_so(cluster):
+    first, second = cluster.nodes
+    first.interrupt()
+    with pytest.raises(pypdbp.Interrupted, match="except a barrier"):
+        first.barrier(SOON)
+    second.barrier(SOON)

@@ -72,7 +72,9 @@ impl fmt::Display for WaitError {
             Self::PeerFailed(node) => {
                 write!(f, "{node} has left or failed, without which this cannot complete")
             }
-            Self::Interrupted => f.write_str(INTERRUPTED),
+            Self::Interrupted => f.write_str(
+                "interrupted before the call completed; it may be repeated, except a barrier, at which this node has now arrived",
+            ),
             Self::NobodyPolls => f.write_str(NOBODY_POLLS),
         }
     }

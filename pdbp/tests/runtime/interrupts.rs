@@ -35,6 +35,8 @@ fn an_interrupt_ends_one_waiting_call_of_each() {
         // Nothing is lost by it.
         until(&[&a, &b], || b.try_recv());
         assert!(SendError::Interrupted.to_string().contains("may be repeated"));
+        // It was this node's arrival.
+        assert!(WaitError::Interrupted.to_string().contains("except a barrier"));
     }
 }
 
