@@ -152,7 +152,7 @@ fn a_process_that_cannot_join_says_why() {
     assert!(ended.status.code() == Some(1) && why.contains("no pool could be reached for"), "{why}");
     fs::write(place.folder.path().join("short"), "12345").unwrap();
     let ended = finish(work("short", "wait=100h"));
-    assert!(text(&ended.stderr).contains("a token of 5 characters"), "{ended:?}");
+    assert!(text(&ended.stderr).contains("the token of 5 characters in short"), "{ended:?}");
 }
 
 #[test]
