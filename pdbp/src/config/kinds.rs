@@ -14,7 +14,9 @@ pub enum Progress {
     /// A thread of the node, which steps in while no part calls into PDBP.
     Thread,
     /// The parts, in every call. The last messages of a part that makes no more calls stay in their block: call
-    /// [`flush`](crate::Part::flush). Fastest for small messages.
+    /// [`flush`](crate::Part::flush). Fastest for small messages. A node whose parts make no calls for a while holds others up, over
+    /// sockets and between hosts even in a start or a barrier that it has passed itself: what it still has to tell them leaves at its next
+    /// call, of which [`Node::poll`](crate::Node::poll) is the shortest.
     Inline,
     /// The host's event loop, through [`Node::poll`](crate::Node::poll), in addition to the parts.
     Host,

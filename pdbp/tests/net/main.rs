@@ -1,5 +1,6 @@
 //! Clusters over sockets, each node as if in its own process.
 
+mod address;
 mod closed;
 mod elastic;
 mod ends;
@@ -14,10 +15,9 @@ mod open;
 mod proxy;
 mod soap;
 
-use std::net::TcpListener;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use address::address;
 use proxy::Proxy;
 
 use pdbp::{
@@ -43,18 +43,6 @@ impl Patience {
 fn builder() -> Builder {
     // Leases would be lost when the machine is too busy to poll.
     Cluster::builder().timeout(SOON).block_bytes(4096).lease(Duration::ZERO).outage(SOON)
-}
-
-/// An address that was free a moment ago. Its port is below those that the system gives to other programs and to connections, which could get
-/// it before it is used, and outside those of `ci/smoke` and `ci/mpi`, which may run at the same time.
-fn address() -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let place = std::process::id().wrapping_mul(97).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
-        if let Ok(free) = TcpListener::bind(("127.0.0.1", (10_000 + place % 7_000) as u16)) {
-            return free.local_addr().unwrap().to_string();
-        }
-    }
 }
 
 /// Runs a program on each node of a cluster of three.
