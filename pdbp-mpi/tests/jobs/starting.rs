@@ -173,11 +173,16 @@ pub(crate) fn other_launcher() -> Result<(), String> {
 
 /// A library named by its file is used, even though it then says that each process is alone.
 pub(crate) fn other_library() -> Result<(), String> {
-    let (_, ranks) = launch::place().ok_or("not started by a launcher")?;
+    let (rank, ranks) = launch::place().ok_or("not started by a launcher")?;
     let Some((_, file)) = other_mpi().filter(|_| !cfg!(feature = "mpi-linked")) else {
         println!("there is no second MPI, or the program is linked with one");
         return Ok(());
     };
+    // Each rank starts an Open MPI of its own; one of two that make the same folder at the same time fails.
+    let folder = std::env::temp_dir().join(rank.to_string());
+    std::fs::create_dir(&folder).map_err(|e| e.to_string())?;
+    // SAFETY: this process has no other thread yet.
+    unsafe { std::env::set_var("TMPDIR", folder) }
     let what = message(builder().mpi(file).start());
     assert!(
         what.contains(&format!("as one of {ranks} by")) && what.contains("reports a single process"),
