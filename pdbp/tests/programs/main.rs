@@ -240,7 +240,8 @@ fn on_one_thread<S: Share>(
     let mut actors: Vec<_> =
         parts.iter().enumerate().map(|(at, part)| Actor::new(&world, at, part)).collect();
     let mut random = Random::new(plan.seed + 1);
-    while actors.iter_mut().filter_map(|actor| (!actor.is_over()).then_some(())).count() > 0 {
+    // All of them are asked each time.
+    while actors.iter_mut().map(Actor::is_over).filter(|is_over| !is_over).count() > 0 {
         let at = random.below(actors.len());
         for _ in 0..1 + random.skewed(20) {
             actors[at].act();
