@@ -164,7 +164,9 @@ const NAMES: &[(&str, &str)] = &[
 
 #[cold]
 fn keep(told: Told) {
-    let text = NAMES.iter().fold(told.text, |text, (rust, c)| text.replace(rust, c));
+    let names = NAMES.iter();
+    let text = names
+        .fold(told.text, |text, (rust, c)| if text.contains(rust) { text.replace(rust, c) } else { text });
     let mut text = text.into_bytes();
     text.retain(|byte| *byte != 0);
     // Without zero bytes it is such a string. A thread that ends keeps nothing.

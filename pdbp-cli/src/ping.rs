@@ -67,7 +67,7 @@ impl Ping {
         }
         if settings.found && settings.listen.is_some() {
             return Err(
-                "`found`: the nodes of ping start together, so the cluster cannot be open; leave it away"
+                "`found`: the nodes of ping start together, so the cluster cannot be open; leave it out"
                     .into(),
             );
         }
@@ -76,7 +76,7 @@ impl Ping {
                 if usize::from(settings.nodes) != ranks && asked_for_nodes(settings) =>
             {
                 let nodes = settings.nodes;
-                Err(format!("--nodes {nodes}: each of the {ranks} processes is a node; leave it away").into())
+                Err(format!("--nodes {nodes}: each of the {ranks} processes is a node; leave it out").into())
             }
             Some(_) => Ok(()),
             // Without MPI the error of the start names what is missing.

@@ -81,7 +81,12 @@ pub(crate) fn text_of(panic: &(dyn Any + Send)) -> &str {
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> Self {
         static ERRORS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
-        let text = NAMES.iter().fold(failure.text, |text, (rust, python)| text.replace(rust, python));
+        let names = NAMES.iter();
+        let text =
+            names.fold(
+                failure.text,
+                |text, (rust, python)| if text.contains(rust) { text.replace(rust, python) } else { text },
+            );
         let make = |py: Python<'_>| -> PyResult<PyErr> {
             let errors = ERRORS.get_or_try_init(py, || py.import("pypdbp._errors").map(Bound::unbind))?;
             let class = errors.bind(py).getattr(failure.class)?.cast_into::<PyType>()?;

@@ -310,7 +310,7 @@ impl Codec {
     #[cfg(not(target_os = "linux"))]
     pub fn isolated(self, _program: &Path) -> Result<Self, NotIsolated> {
         Err(NotIsolated {
-            reason: "decoders are put into processes of their own on Linux only; leave it away".into(),
+            reason: "decoders are put into processes of their own on Linux only; leave it out".into(),
         })
     }
 

@@ -6,15 +6,14 @@ use std::time::Duration;
 use pdbp::Progress;
 use pdbp_core::flaw::Flaw;
 
-use super::{Plan, Random, run};
+use super::{PATIENCE, Plan, Random, run};
 
 /// How long a program may take with a fault, which may keep it from coming to its end.
 const BRIEFLY: Duration = Duration::from_secs(4);
 
 /// Faults, each with a seed that finds it. The other ones of [`Flaw`] are beyond these programs: they leak memory, show only if a node fails or
 /// a message is late, or are in what [`pdbp_core::Endpoint`] does for its host.
-const FLAWS: [(Flaw, u64); 20] = [
-    (Flaw::ForgetsWay, 144),
+const FLAWS: [(Flaw, u64); 17] = [
     (Flaw::EmptiesFull, 6),
     (Flaw::CountsTrainShort, 4),
     (Flaw::CountsEndedShort, 6),
@@ -23,13 +22,11 @@ const FLAWS: [(Flaw, u64); 20] = [
     (Flaw::EmptiesDue, 4),
     (Flaw::RepeatsSegment, 36),
     (Flaw::CutsSegment, 36),
-    (Flaw::GivesUpRoom, 47),
     (Flaw::SkipsSegment, 36),
     (Flaw::CountsWriteShort, 16),
     (Flaw::MissesEnd, 16),
     (Flaw::EndsGivenUp, 16),
     (Flaw::SkipsMessage, 4),
-    (Flaw::KeepsDelivery, 144),
     (Flaw::ReadsLastAgain, 4),
     (Flaw::ReadsNext, 4),
     (Flaw::CutsCopy, 6),
@@ -44,15 +41,20 @@ fn seeds_from(first: u64) -> impl Iterator<Item = u64> {
     })
 }
 
+/// How often a fault strikes: every time that it has been possible so often.
+const EVERY: u32 = 7;
+
+/// Whether the program of a seed, which passes without the fault, fails with it, and not before it has struck.
 fn finds(flaw: Flaw, seed: u64) -> bool {
-    let _planted = flaw.plant(7);
-    panic::catch_unwind(AssertUnwindSafe(|| run(seed, BRIEFLY))).is_err()
+    run(seed, PATIENCE);
+    let planted = flaw.plant(EVERY);
+    let failed = panic::catch_unwind(AssertUnwindSafe(|| run(seed, BRIEFLY))).is_err();
+    failed && planted.times() >= EVERY
 }
 
 #[test]
 fn random_programs_find_planted_faults() {
-    for (flaw, first) in FLAWS {
-        // The clock has a say in when blocks leave, so perhaps a later one finds it.
-        assert!(seeds_from(first).take(100).any(|seed| finds(flaw, seed)), "{flaw:?} was not found");
-    }
+    // The clock has a say in when blocks leave, so perhaps a later one finds it.
+    let is_missed = |(flaw, first): &(Flaw, u64)| !seeds_from(*first).take(40).any(|seed| finds(*flaw, seed));
+    assert_eq!(FLAWS.into_iter().filter(is_missed).collect::<Vec<_>>(), []);
 }

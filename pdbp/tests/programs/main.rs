@@ -23,8 +23,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pdbp::{
-    Builder, Cluster, Counters, Local, Node, Part, PartKind, PolicyKind, Progress, RegisterError, Routing,
-    Share, Shared, Target,
+    Builder, Cluster, Local, Node, Part, PartKind, PolicyKind, Progress, RegisterError, Routing, Share,
+    Shared, Target,
 };
 
 use actor::Actor;
@@ -299,34 +299,19 @@ fn run(seed: u64, patience: Duration) {
         (true, false) => on_threads(&plan, &nodes, late, local),
         (true, true) => on_threads(&plan, &nodes, late, shared),
     }
-    nodes.into_iter().for_each(check);
+    nodes.iter().for_each(check);
+    drop(nodes);
     thread::scope(|scope| clusters.into_iter().for_each(|cluster| _ = scope.spawn(|| drop(cluster))));
 }
 
+/// What counters may count here: blocks and messages, and what comes of streams that are given up.
+const USUAL: [&str; 7] =
+    ["blocks_sent", "blocks_delivered", "copied", "unroutable", "stray_segments", "relayed", "relay_lost"];
+
 /// Nothing went wrong underneath.
-fn check(node: Node) {
-    let Counters {
-        malformed,
-        stale,
-        out_of_sequence,
-        misdirected,
-        undelivered,
-        lost_returns,
-        dropped_control,
-        foreign_tokens,
-        ..
-    } = node.stats().counters;
-    let wrong = [
-        malformed,
-        stale,
-        out_of_sequence,
-        misdirected,
-        undelivered,
-        lost_returns,
-        dropped_control,
-        foreign_tokens,
-    ];
-    assert!(wrong.iter().all(|count| *count == 0), "{}: {:?}", node.name(), node.stats().counters);
+fn check(node: &Node) {
+    let counted = node.stats().counters.named().filter(|(name, count)| *count > 0 && !USUAL.contains(name));
+    assert_eq!(counted.collect::<Vec<_>>(), [], "{}", node.name());
 }
 
 #[test]
